@@ -38,6 +38,7 @@ pkgconfigdir ?= $(libdir)/pkgconfig
 VERSION := $(shell sed -n 's/^\#define CUBIEMEM_VERSION_STRING "\(.*\)"/\1/p' include/cubiemem.h)
 SONAME := libcubiemem.so.$(firstword $(subst ., ,$(VERSION)))
 
+comma := ,
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-8s %s\n' '$(1)' '$(2)';)
 
