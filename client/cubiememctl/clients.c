@@ -7,39 +7,39 @@
 #include "ctl.h"
 #include "document.h"
 
-void clients_print(const json_t *document, const struct table_style *style, FILE *out)
+void clients_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
-    static const struct table_column columns[] = {
+    static const struct listing_column columns[] = {
         {"ID", .right = true},     {"CLIENT", .shrink = true}, {"PID", .right = true},
         {"USER", .shrink = true},  {"HELD", .right = true},    {"CAP", .right = true},
         {"ARRAYS", .right = true}, {"CHUNKS", .right = true},  {"STATE"},
     };
-    struct table *table = table_create(columns, sizeof(columns) / sizeof(columns[0]));
+    struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));
     const json_t *client;
     size_t i;
 
     json_array_foreach(document_array(document, "clients"), i, client)
     {
-        document_add_integer(table, client, "id");
-        document_add_text(table, client, "name");
-        document_add_integer(table, client, "pid");
+        document_add_integer(listing, client, "id");
+        document_add_text(listing, client, "name");
+        document_add_integer(listing, client, "pid");
         if (json_is_string(json_object_get(client, "user"))) {
-            document_add_text(table, client, "user");
+            document_add_text(listing, client, "user");
         } else {
-            document_add_integer(table, client, "uid");
+            document_add_integer(listing, client, "uid");
         }
-        document_add_size(table, client, "held_bytes");
-        document_add_size(table, client, "cap_bytes");
-        document_add_integer(table, client, "arrays");
-        document_add_integer(table, client, "chunks");
-        document_add_text(table, client, "state");
+        document_add_size(listing, client, "held_bytes");
+        document_add_size(listing, client, "cap_bytes");
+        document_add_integer(listing, client, "arrays");
+        document_add_integer(listing, client, "chunks");
+        document_add_text(listing, client, "state");
     }
-    if (table_rows(table) > 0) {
-        table_print(table, style, out);
+    if (listing_rows(listing) > 0) {
+        listing_print(listing, style, out);
     } else {
         fputs("no clients\n", out);
     }
-    table_destroy(table);
+    listing_destroy(listing);
 }
 
 int cmd_clients(const struct ctl *ctl, int argc, char **argv)

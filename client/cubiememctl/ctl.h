@@ -16,7 +16,7 @@
 
 #include "cubiemem.h"
 #include "cubiemem.pb-c.h"
-#include "table.h"
+#include "listing.h"
 
 enum ctl_exit {
     CTL_OK = 0,
@@ -39,7 +39,7 @@ struct ctl {
     const char *limit_uid;
     const char *limit_gid;
     bool limit_daemon;
-    struct table_style style;
+    struct listing_style style;
 };
 
 /* ctl.c */
@@ -68,11 +68,11 @@ int ctl_status(const struct ctl *ctl, json_t **document_p);
 char *ctl_denied_text(const char *path);
 
 /* Shown documents: pure, for tests. */
-void status_print(const json_t *document, const struct table_style *style, FILE *out);
-void clients_print(const json_t *document, const struct table_style *style, FILE *out);
-void instances_print(const json_t *document, const struct table_style *style, FILE *out);
-void limits_print(const json_t *document, const struct table_style *style, FILE *out);
-void groups_print(const json_t *groups, const struct table_style *style, FILE *out);
+void status_print(const json_t *document, const struct listing_style *style, FILE *out);
+void clients_print(const json_t *document, const struct listing_style *style, FILE *out);
+void instances_print(const json_t *document, const struct listing_style *style, FILE *out);
+void limits_print(const json_t *document, const struct listing_style *style, FILE *out);
+void groups_print(const json_t *groups, const struct listing_style *style, FILE *out);
 /* [{name, shared, client or uid, instances, cap_bytes, allocated_bytes}] out of
  * the clients' instances. */
 json_t *groups_collect(const json_t *document);

@@ -1,5 +1,5 @@
 /*
- * document - fields of a status document as cells of a table
+ * document - fields of a status document as cells of a listing
  *
  * The document comes from a daemon that may be older or newer than the tool, so a
  * field that is absent, or of another type, is shown as such and never trusted.
@@ -25,33 +25,33 @@ static const char *stand_in(const json_t *field)
     return json_is_null(field) ? "?" : "-";
 }
 
-void document_add_text(struct table *table, const json_t *object, const char *key)
+void document_add_text(struct listing *listing, const json_t *object, const char *key)
 {
     const json_t *field = json_object_get(object, key);
 
-    table_add(table, json_is_string(field) ? json_string_value(field) : stand_in(field));
+    listing_add(listing, json_is_string(field) ? json_string_value(field) : stand_in(field));
 }
 
-void document_add_integer(struct table *table, const json_t *object, const char *key)
+void document_add_integer(struct listing *listing, const json_t *object, const char *key)
 {
     const json_t *field = json_object_get(object, key);
 
     if (json_is_integer(field)) {
-        table_addf(table, "%" JSON_INTEGER_FORMAT, json_integer_value(field));
+        listing_addf(listing, "%" JSON_INTEGER_FORMAT, json_integer_value(field));
     } else {
-        table_add(table, stand_in(field));
+        listing_add(listing, stand_in(field));
     }
 }
 
-void document_add_size(struct table *table, const json_t *object, const char *key)
+void document_add_size(struct listing *listing, const json_t *object, const char *key)
 {
     const json_t *field = json_object_get(object, key);
     char buffer[SIZE_TEXT_MAX];
 
     if (json_is_integer(field) && json_integer_value(field) >= 0) {
-        table_add(table, size_format((uint64_t)json_integer_value(field), buffer));
+        listing_add(listing, size_format((uint64_t)json_integer_value(field), buffer));
     } else {
-        document_add_integer(table, object, key);
+        document_add_integer(listing, object, key);
     }
 }
 

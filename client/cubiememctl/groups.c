@@ -79,49 +79,49 @@ json_t *groups_collect(const json_t *document)
 }
 
 /* "3/a, 3/b and 17 more" */
-static void members_add(struct table *table, const json_t *members)
+static void members_add(struct listing *listing, const json_t *members)
 {
     size_t n = json_array_size(members);
     const char *first = n > 0 ? json_string_value(json_array_get(members, 0)) : "-";
 
     if (n == 1 || n == 0) {
-        table_add(table, first);
+        listing_add(listing, first);
     } else if (n == 2) {
-        table_addf(table, "%s, %s", first, json_string_value(json_array_get(members, 1)));
+        listing_addf(listing, "%s, %s", first, json_string_value(json_array_get(members, 1)));
     } else {
-        table_addf(table, "%s, %s and %zu more", first,
+        listing_addf(listing, "%s, %s and %zu more", first,
                    json_string_value(json_array_get(members, 1)), n - 2);
     }
 }
 
-void groups_print(const json_t *groups, const struct table_style *style, FILE *out)
+void groups_print(const json_t *groups, const struct listing_style *style, FILE *out)
 {
-    static const struct table_column columns[] = {
+    static const struct listing_column columns[] = {
         {"GROUP", .shrink = true}, {"OF", .shrink = true},  {"INSTANCES", .shrink = true},
         {"HELD", .right = true},   {"CAP", .right = true},
     };
-    struct table *table = table_create(columns, sizeof(columns) / sizeof(columns[0]));
+    struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));
     const json_t *group;
     size_t i;
 
     json_array_foreach(groups, i, group)
     {
-        document_add_text(table, group, "name");
+        document_add_text(listing, group, "name");
         if (json_is_true(json_object_get(group, "shared"))) {
-            table_addf(table, "user %s", document_text(group, "user", "?"));
+            listing_addf(listing, "user %s", document_text(group, "user", "?"));
         } else {
-            table_addf(table, "client %" JSON_INTEGER_FORMAT, document_integer(group, "client"));
+            listing_addf(listing, "client %" JSON_INTEGER_FORMAT, document_integer(group, "client"));
         }
-        members_add(table, json_object_get(group, "instances"));
-        document_add_size(table, group, "allocated_bytes");
-        document_add_size(table, group, "cap_bytes");
+        members_add(listing, json_object_get(group, "instances"));
+        document_add_size(listing, group, "allocated_bytes");
+        document_add_size(listing, group, "cap_bytes");
     }
-    if (table_rows(table) > 0) {
-        table_print(table, style, out);
+    if (listing_rows(listing) > 0) {
+        listing_print(listing, style, out);
     } else {
         fputs("no groups\n", out);
     }
-    table_destroy(table);
+    listing_destroy(listing);
 }
 
 int cmd_groups(const struct ctl *ctl, int argc, char **argv)

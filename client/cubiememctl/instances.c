@@ -10,38 +10,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void quota_add(struct table *table, const json_t *instance)
+static void quota_add(struct listing *listing, const json_t *instance)
 {
     const char *pool = document_text(instance, "pool", "-");
     const json_t *proportion = json_object_get(instance, "proportion");
 
     if (json_is_number(proportion)) {
-        table_addf(table, "%s %.4g %%", pool, json_number_value(proportion) * 100);
+        listing_addf(listing, "%s %.4g %%", pool, json_number_value(proportion) * 100);
     } else {
-        table_add(table, pool);
+        listing_add(listing, pool);
     }
 }
 
-static void instance_add(struct table *table, const json_t *client, const json_t *instance)
+static void instance_add(struct listing *listing, const json_t *client, const json_t *instance)
 {
     bool shared = json_is_true(json_object_get(instance, "shared"));
 
-    table_addf(table, "%" JSON_INTEGER_FORMAT "/%s", document_integer(client, "id"),
+    listing_addf(listing, "%" JSON_INTEGER_FORMAT "/%s", document_integer(client, "id"),
                document_text(instance, "name", "-"));
-    table_addf(table, "%s%s", document_text(instance, "group", "-"), shared ? " (shared)" : "");
-    document_add_text(table, instance, "owner");
-    quota_add(table, instance);
-    document_add_size(table, instance, "allocated_bytes");
-    document_add_size(table, instance, "cap_bytes");
+    listing_addf(listing, "%s%s", document_text(instance, "group", "-"), shared ? " (shared)" : "");
+    document_add_text(listing, instance, "owner");
+    quota_add(listing, instance);
+    document_add_size(listing, instance, "allocated_bytes");
+    document_add_size(listing, instance, "cap_bytes");
 }
 
-void instances_print(const json_t *document, const struct table_style *style, FILE *out)
+void instances_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
-    static const struct table_column columns[] = {
+    static const struct listing_column columns[] = {
         {"INSTANCE", .shrink = true}, {"GROUP", .shrink = true}, {"OWNER", .shrink = true},
         {"QUOTA", .right = true},     {"HELD", .right = true},   {"CAP", .right = true},
     };
-    struct table *table = table_create(columns, sizeof(columns) / sizeof(columns[0]));
+    struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));
     const json_t *client, *instance;
     size_t i, j;
 
@@ -49,15 +49,15 @@ void instances_print(const json_t *document, const struct table_style *style, FI
     {
         json_array_foreach(document_array(client, "instances"), j, instance)
         {
-            instance_add(table, client, instance);
+            instance_add(listing, client, instance);
         }
     }
-    if (table_rows(table) > 0) {
-        table_print(table, style, out);
+    if (listing_rows(listing) > 0) {
+        listing_print(listing, style, out);
     } else {
         fputs("no instances\n", out);
     }
-    table_destroy(table);
+    listing_destroy(listing);
 }
 
 /* Every instance with its client's id. NULL when memory is short. */

@@ -113,23 +113,23 @@ int cmd_set_limit(const struct ctl *ctl, int argc, char **argv)
     return result;
 }
 
-void limits_print(const json_t *document, const struct table_style *style, FILE *out)
+void limits_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
-    static const struct table_column columns[] = {
+    static const struct listing_column columns[] = {
         {"CEILING OF", .shrink = true}, {"LIMIT", .right = true}, {"HELD", .right = true}, {""},
     };
-    struct table *table = table_create(columns, sizeof(columns) / sizeof(columns[0]));
+    struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));
     const json_t *limit;
     size_t i;
 
     json_array_foreach(document_array(document, "limits"), i, limit)
     {
-        table_addf(table, "%s %s", document_text(limit, "kind", "-"),
+        listing_addf(listing, "%s %s", document_text(limit, "kind", "-"),
                    document_text(limit, "key", ""));
-        document_add_size(table, limit, "limit_bytes");
-        document_add_size(table, limit, "held_bytes");
-        table_add(table, json_is_true(json_object_get(limit, "over")) ? "over its limit" : "");
+        document_add_size(listing, limit, "limit_bytes");
+        document_add_size(listing, limit, "held_bytes");
+        listing_add(listing, json_is_true(json_object_get(limit, "over")) ? "over its limit" : "");
     }
-    table_print(table, style, out);
-    table_destroy(table);
+    listing_print(listing, style, out);
+    listing_destroy(listing);
 }

@@ -158,11 +158,11 @@ static int run(struct ctl *ctl, const struct verb *verb, int argc, char **argv)
     return verb->run(ctl, argc, argv);
 }
 
-static struct table_style style_choose(void)
+static struct listing_style style_choose(void)
 {
     const char *no_colour = getenv("NO_COLOR");
     const char *terminal = getenv("TERM");
-    struct table_style style = {0};
+    struct listing_style style = {0};
     struct winsize size;
 
     if (isatty(STDOUT_FILENO) == 1) {

@@ -39,21 +39,21 @@ static void head_print(const json_t *document, FILE *out)
     line_print("daemon", text, out);
 }
 
-static void share_add(struct table *table, const json_t *document, const char *key)
+static void share_add(struct listing *listing, const json_t *document, const char *key)
 {
     json_int_t budget = document_integer(document, "budget_bytes");
     const json_t *field = json_object_get(document, key);
 
     if (budget > 0 && json_is_integer(field)) {
-        table_addf(table, "%.1f %%", 100.0 * (double)json_integer_value(field) / (double)budget);
+        listing_addf(listing, "%.1f %%", 100.0 * (double)json_integer_value(field) / (double)budget);
     } else {
-        table_add(table, "-");
+        listing_add(listing, "-");
     }
 }
 
-static void books_print(const json_t *document, const struct table_style *style, FILE *out)
+static void books_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
-    static const struct table_column columns[] = {
+    static const struct listing_column columns[] = {
         {"MEMORY"}, {"SIZE", .right = true}, {"OF BUDGET", .right = true}, {""},
     };
     static const struct {
@@ -68,19 +68,19 @@ static void books_print(const json_t *document, const struct table_style *style,
         {"allowance_bytes", "allowance", "kept for contexts that are to come"},
         {"free_bytes", "free", "what a request could get now"},
     };
-    struct table *table = table_create(columns, sizeof(columns) / sizeof(columns[0]));
+    struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        table_add(table, rows[i].name);
-        document_add_size(table, document, rows[i].key);
-        share_add(table, document, rows[i].key);
-        table_add(table, rows[i].meaning);
+        listing_add(listing, rows[i].name);
+        document_add_size(listing, document, rows[i].key);
+        share_add(listing, document, rows[i].key);
+        listing_add(listing, rows[i].meaning);
     }
-    table_print(table, style, out);
-    table_destroy(table);
+    listing_print(listing, style, out);
+    listing_destroy(listing);
 }
 
-void status_print(const json_t *document, const struct table_style *style, FILE *out)
+void status_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
     const json_t *client;
     size_t n_instances = 0;

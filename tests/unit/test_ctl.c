@@ -60,11 +60,11 @@ static json_t *document_of(const char *text)
     return document;
 }
 
-typedef void print_fn(const json_t *, const struct table_style *, FILE *);
+typedef void print_fn(const json_t *, const struct listing_style *, FILE *);
 
 static char *printed(print_fn *print, const json_t *document, size_t width)
 {
-    struct table_style style = {.width = width};
+    struct listing_style style = {.width = width};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);

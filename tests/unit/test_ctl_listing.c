@@ -12,38 +12,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../client/cubiememctl/table.h"
+#include "../../client/cubiememctl/listing.h"
 
-static const struct table_column columns[] = {
+static const struct listing_column columns[] = {
     {"NAME", .shrink = true},
     {"SIZE", .right = true},
     {"STATE"},
 };
 
-static struct table *table_of(const char *const *cells, size_t n)
+static struct listing *listing_of(const char *const *cells, size_t n)
 {
-    struct table *table = table_create(columns, 3);
+    struct listing *listing = listing_create(columns, 3);
 
     for (size_t i = 0; i < n; i++) {
-        table_add(table, cells[i]);
+        listing_add(listing, cells[i]);
     }
-    return table;
+    return listing;
 }
 
-static void assert_printed(const char *const *cells, size_t n, struct table_style style,
+static void assert_printed(const char *const *cells, size_t n, struct listing_style style,
                            const char *wanted)
 {
-    struct table *table = table_of(cells, n);
+    struct listing *listing = listing_of(cells, n);
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
 
     assert_non_null(out);
-    table_print(table, &style, out);
+    listing_print(listing, &style, out);
     fclose(out);
     assert_string_equal(text, wanted);
     free(text);
-    table_destroy(table);
+    listing_destroy(listing);
 }
 
 static void columns_are_as_wide_as_their_widest_cell(void **state)
@@ -51,11 +51,11 @@ static void columns_are_as_wide_as_their_widest_cell(void **state)
     static const char *const cells[] = {"a", "1 B", "idle", "long-name", "1023.9 MiB", "x"};
 
     (void)state;
-    assert_printed(cells, 6, (struct table_style){0},
+    assert_printed(cells, 6, (struct listing_style){0},
                    "NAME             SIZE  STATE\n"
                    "a                 1 B  idle\n"
                    "long-name  1023.9 MiB  x\n");
-    assert_printed(NULL, 0, (struct table_style){0}, "NAME  SIZE  STATE\n");
+    assert_printed(NULL, 0, (struct listing_style){0}, "NAME  SIZE  STATE\n");
 }
 
 /* A line of 21 fits into 21; into 20 the name is cut; no column below 8. */
@@ -64,13 +64,13 @@ static void long_names_are_cut_to_the_terminal(void **state)
     static const char *const cells[] = {"0123456789", "12", "idle"};
 
     (void)state;
-    assert_printed(cells, 3, (struct table_style){.width = 23},
+    assert_printed(cells, 3, (struct listing_style){.width = 23},
                    "NAME        SIZE  STATE\n"
                    "0123456789    12  idle\n");
-    assert_printed(cells, 3, (struct table_style){.width = 22},
+    assert_printed(cells, 3, (struct listing_style){.width = 22},
                    "NAME       SIZE  STATE\n"
                    "012345...    12  idle\n");
-    assert_printed(cells, 3, (struct table_style){.width = 1},
+    assert_printed(cells, 3, (struct listing_style){.width = 1},
                    "NAME      SIZE  STATE\n"
                    "01234...    12  idle\n");
 }
@@ -80,7 +80,7 @@ static void characters_are_never_cut_in_two(void **state)
     static const char *const cells[] = {"äöüäöüäöüäöü", "1", "x"};
 
     (void)state;
-    assert_printed(cells, 3, (struct table_style){.width = 21},
+    assert_printed(cells, 3, (struct listing_style){.width = 21},
                    "NAME      SIZE  STATE\n"
                    "äöüäö...     1  x\n");
     assert_int_equal(text_width("äöü€😀"), 5);
@@ -91,7 +91,7 @@ static void colour_is_the_title_s_alone(void **state)
     static const char *const cells[] = {"a", "b", "c"};
 
     (void)state;
-    assert_printed(cells, 3, (struct table_style){.colour = true},
+    assert_printed(cells, 3, (struct listing_style){.colour = true},
                    "\033[1mNAME  SIZE  STATE\033[0m\n"
                    "a        b  c\n");
 }
@@ -121,7 +121,7 @@ static void nothing_steers_the_terminal(void **state)
     assert_printable("\364\220\200\200", "\\xf4\\x90\\x80\\x80");     /* above U+10FFFF */
     assert_printable("a\303", "a\\xc3");                              /* cut off */
     assert_printable("\200\377", "\\x80\\xff");
-    assert_printed(cells, 3, (struct table_style){0},
+    assert_printed(cells, 3, (struct listing_style){0},
                    "NAME             SIZE  STATE\n"
                    "\\x1b[2J\\x0aroot  \\x0d  \\x09\n");
     for (int i = 0; i < 255; i++) {

@@ -1,34 +1,34 @@
-/* table - rows of text in aligned columns, safe to show whatever the cells hold */
-#ifndef CTL_TABLE_H
-#define CTL_TABLE_H
+/* listing - rows of text in aligned columns, safe to show whatever the cells hold */
+#ifndef CTL_LISTING_H
+#define CTL_LISTING_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
-struct table_column {
+struct listing_column {
     const char *title;
     bool right;  /* numbers */
     bool shrink; /* may be cut when the line is too long */
 };
 
-struct table_style {
+struct listing_style {
     size_t width; /* of a line; 0: as long as it takes */
     bool colour;
 };
 
-struct table;
+struct listing;
 
 /* The columns are borrowed. Memory that cannot be had ends the program. */
-struct table *table_create(const struct table_column *columns, size_t n_columns);
-void table_destroy(struct table *table);
+struct listing *listing_create(const struct listing_column *columns, size_t n_columns);
+void listing_destroy(struct listing *listing);
 
 /* The next cell, from left to right and row by row; copied, made printable. */
-void table_add(struct table *table, const char *text);
-__attribute__((format(printf, 2, 3))) void table_addf(struct table *table, const char *format, ...);
+void listing_add(struct listing *listing, const char *text);
+__attribute__((format(printf, 2, 3))) void listing_addf(struct listing *listing, const char *format, ...);
 
-size_t table_rows(const struct table *table);
-void table_print(const struct table *table, const struct table_style *style, FILE *out);
+size_t listing_rows(const struct listing *listing);
+void listing_print(const struct listing *listing, const struct listing_style *style, FILE *out);
 
 /*
  * A copy in which nothing can steer a terminal: control characters, marks that

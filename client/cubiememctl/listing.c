@@ -1,13 +1,13 @@
 /*
- * table - rows of text in aligned columns, safe to show whatever the cells hold
+ * listing - rows of text in aligned columns, safe to show whatever the cells hold
  *
  * Cells may come from strangers (a client names itself), so every one is made
- * printable when it is added; the table is the only way to the screen for such
+ * printable when it is added; a listing is the only way to the screen for such
  * text, next to text_printable(). Columns are as wide as their widest cell. When
  * a line would be longer than the terminal, the columns that may shrink are cut,
  * the widest first. A character counts as one column.
  */
-#include "table.h"
+#include "listing.h"
 
 #include <err.h>
 #include <stdarg.h>
@@ -19,8 +19,8 @@
 #define SHRINK_MIN 8 /* no column is cut below it */
 #define ELLIPSIS "..."
 
-struct table {
-    const struct table_column *columns;
+struct listing {
+    const struct listing_column *columns;
     size_t n_columns;
     char **cells; /* row by row */
     size_t n_cells;
@@ -30,59 +30,59 @@ struct table {
 static void *memory_or_end(void *memory)
 {
     if (!memory) {
-        err(1, "cannot show the table");
+        err(1, "cannot show the listing");
     }
     return memory;
 }
 
-struct table *table_create(const struct table_column *columns, size_t n_columns)
+struct listing *listing_create(const struct listing_column *columns, size_t n_columns)
 {
-    struct table *table = memory_or_end(calloc(1, sizeof(*table)));
+    struct listing *listing = memory_or_end(calloc(1, sizeof(*listing)));
 
-    table->columns = columns;
-    table->n_columns = n_columns;
-    return table;
+    listing->columns = columns;
+    listing->n_columns = n_columns;
+    return listing;
 }
 
-void table_destroy(struct table *table)
+void listing_destroy(struct listing *listing)
 {
-    if (!table) {
+    if (!listing) {
         return;
     }
-    for (size_t i = 0; i < table->n_cells; i++) {
-        free(table->cells[i]);
+    for (size_t i = 0; i < listing->n_cells; i++) {
+        free(listing->cells[i]);
     }
-    free(table->cells);
-    free(table);
+    free(listing->cells);
+    free(listing);
 }
 
-void table_add(struct table *table, const char *text)
+void listing_add(struct listing *listing, const char *text)
 {
-    if (table->n_cells == table->capacity) {
-        table->capacity = table->capacity ? 2 * table->capacity : 64;
-        table->cells =
-            memory_or_end(reallocarray(table->cells, table->capacity, sizeof(*table->cells)));
+    if (listing->n_cells == listing->capacity) {
+        listing->capacity = listing->capacity ? 2 * listing->capacity : 64;
+        listing->cells =
+            memory_or_end(reallocarray(listing->cells, listing->capacity, sizeof(*listing->cells)));
     }
-    table->cells[table->n_cells++] = text_printable(text);
+    listing->cells[listing->n_cells++] = text_printable(text);
 }
 
-void table_addf(struct table *table, const char *format, ...)
+void listing_addf(struct listing *listing, const char *format, ...)
 {
     va_list arguments;
     char *text;
 
     va_start(arguments, format);
     if (vasprintf(&text, format, arguments) < 0) {
-        err(1, "cannot show the table");
+        err(1, "cannot show the listing");
     }
     va_end(arguments);
-    table_add(table, text);
+    listing_add(listing, text);
     free(text);
 }
 
-size_t table_rows(const struct table *table)
+size_t listing_rows(const struct listing *listing)
 {
-    return table->n_cells / table->n_columns;
+    return listing->n_cells / listing->n_columns;
 }
 
 /*
@@ -195,15 +195,15 @@ static void cell_print(const char *text, size_t width, bool right, bool last, FI
     }
 }
 
-static size_t *widths_natural(const struct table *table, size_t *total_p)
+static size_t *widths_natural(const struct listing *listing, size_t *total_p)
 {
-    size_t *widths = memory_or_end(calloc(table->n_columns, sizeof(*widths)));
+    size_t *widths = memory_or_end(calloc(listing->n_columns, sizeof(*widths)));
 
-    *total_p = GAP * (table->n_columns - 1);
-    for (size_t c = 0; c < table->n_columns; c++) {
-        widths[c] = text_width(table->columns[c].title);
-        for (size_t i = c; i < table->n_cells; i += table->n_columns) {
-            size_t width = text_width(table->cells[i]);
+    *total_p = GAP * (listing->n_columns - 1);
+    for (size_t c = 0; c < listing->n_columns; c++) {
+        widths[c] = text_width(listing->columns[c].title);
+        for (size_t i = c; i < listing->n_cells; i += listing->n_columns) {
+            size_t width = text_width(listing->cells[i]);
             widths[c] = width > widths[c] ? width : widths[c];
         }
         *total_p += widths[c];
@@ -211,12 +211,12 @@ static size_t *widths_natural(const struct table *table, size_t *total_p)
     return widths;
 }
 
-static void widths_shrink(const struct table *table, size_t *widths, size_t total, size_t wanted)
+static void widths_shrink(const struct listing *listing, size_t *widths, size_t total, size_t wanted)
 {
     while (total > wanted) {
         size_t widest = SIZE_MAX;
-        for (size_t c = 0; c < table->n_columns; c++) {
-            if (table->columns[c].shrink && widths[c] > SHRINK_MIN &&
+        for (size_t c = 0; c < listing->n_columns; c++) {
+            if (listing->columns[c].shrink && widths[c] > SHRINK_MIN &&
                 (widest == SIZE_MAX || widths[c] > widths[widest])) {
                 widest = c;
             }
@@ -230,37 +230,37 @@ static void widths_shrink(const struct table *table, size_t *widths, size_t tota
 }
 
 /* Row 0 is the titles. */
-static const char *cell_at(const struct table *table, size_t row, size_t column)
+static const char *cell_at(const struct listing *listing, size_t row, size_t column)
 {
-    return row == 0 ? table->columns[column].title
-                    : table->cells[(row - 1) * table->n_columns + column];
+    return row == 0 ? listing->columns[column].title
+                    : listing->cells[(row - 1) * listing->n_columns + column];
 }
 
-static void row_print(const struct table *table, size_t row, const size_t *widths, FILE *out)
+static void row_print(const struct listing *listing, size_t row, const size_t *widths, FILE *out)
 {
-    size_t n = table->n_columns;
+    size_t n = listing->n_columns;
 
-    while (n > 1 && *cell_at(table, row, n - 1) == '\0') {
+    while (n > 1 && *cell_at(listing, row, n - 1) == '\0') {
         n--; /* no blanks at the end of a line */
     }
     for (size_t c = 0; c < n; c++) {
-        cell_print(cell_at(table, row, c), widths[c], table->columns[c].right, c + 1 == n, out);
+        cell_print(cell_at(listing, row, c), widths[c], listing->columns[c].right, c + 1 == n, out);
     }
 }
 
-void table_print(const struct table *table, const struct table_style *style, FILE *out)
+void listing_print(const struct listing *listing, const struct listing_style *style, FILE *out)
 {
     size_t total;
-    size_t *widths = widths_natural(table, &total);
+    size_t *widths = widths_natural(listing, &total);
 
     if (style->width > 0) {
-        widths_shrink(table, widths, total, style->width);
+        widths_shrink(listing, widths, total, style->width);
     }
     fputs(style->colour ? "\033[1m" : "", out);
-    row_print(table, 0, widths, out);
+    row_print(listing, 0, widths, out);
     fputs(style->colour ? "\033[0m\n" : "\n", out);
-    for (size_t row = 1; row <= table_rows(table); row++) {
-        row_print(table, row, widths, out);
+    for (size_t row = 1; row <= listing_rows(listing); row++) {
+        row_print(listing, row, widths, out);
         fputc('\n', out);
     }
     free(widths);
