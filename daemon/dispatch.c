@@ -72,7 +72,7 @@ static const struct row {
     {"SetProportion",      BODY(set_proportion),      0, TOOL_MAY,            handle_set_proportion},
     {"SetAuto",            BODY(set_auto),            0, TOOL_MAY,            handle_set_auto},
     {"ChangeGroup",        BODY(change_group),        ID(ChangeGroup),        NEEDS_GROUP, handle_change_group},
-    {"QueueRequests",      BODY(queue_requests),      0, 0,                   handle_queue},
+    {"QueueRequests",      BODY(queue_requests),      ID(ArrayRequests),      NEEDS_GROUP, handle_queue},
     {"ContextReady",       BODY(context_ready),       0, 0,                   handle_context_ready},
     {"Available",          BODY(available),           0, 0,                   handle_available},
     {"ControlPages",       BODY(control_pages),       0, 0,                   handle_control_pages},
@@ -121,8 +121,14 @@ static struct instance *waits_for(struct session *session, const struct row *row
     if (session == NULL || (row->flags & NEEDS_GROUP) == 0) {
         return NULL;
     }
-    uint64_t id;
-    memcpy(&id, (const char *)body_of(message, row) + row->instance, sizeof(id));
+    const void *body = body_of(message, row);
+    if (body == message->queue_requests) {
+        body = message->queue_requests->requests;
+    }
+    uint64_t id = 0;
+    if (body != NULL) {
+        memcpy(&id, (const char *)body + row->instance, sizeof(id));
+    }
     return session_instance(session, id);
 }
 

@@ -416,7 +416,7 @@ int handle_available(struct request *request)
     reply.available = policy_available(daemon->policy, instance->policy,
                                        books_free(&daemon->books), &warnings);
     reply.total = daemon->mode == POLICY_ACTIVE
-                      ? policy_group_cap(daemon->policy, instance->policy)
+                      ? policy_group_cap(instance->policy)
                       : daemon->books.budget;
     message.available = &reply;
     answer_message(request->session, request->id, &message, -1);

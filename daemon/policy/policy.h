@@ -259,6 +259,9 @@ uint64_t policy_available_in(const struct policy *policy, policy_scope scope, ui
                              const char *group, bool shared, uint64_t free,
                              uint32_t *warnings_p);
 
+/* Sum of the caps of the instance's group, bytes. */
+uint64_t policy_group_cap(const struct policy_instance *instance);
+
 /* --------------------------------------------------------------- ceilings */
 
 /* Limits in bytes above the instances. A request must fit under every ceiling

@@ -164,6 +164,13 @@ int policy_change_group(struct policy *policy, struct policy_instance *instance,
     return CUBIEMEM_OK;
 }
 
+uint64_t policy_group_cap(const struct policy_instance *instance)
+{
+    bytes128 caps = 0, held = 0;
+    stream_group_sums(instance->group, &caps, &held);
+    return caps < UINT64_MAX ? (uint64_t)caps : UINT64_MAX;
+}
+
 static uint64_t available(const struct policy *policy, const struct stream_group *group,
                           uint64_t free_bytes, uint32_t *warnings_p)
 {
