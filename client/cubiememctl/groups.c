@@ -110,7 +110,8 @@ void groups_print(const json_t *groups, const struct listing_style *style, FILE 
         if (json_is_true(json_object_get(group, "shared"))) {
             listing_addf(listing, "user %s", document_text(group, "user", "?"));
         } else {
-            listing_addf(listing, "client %" JSON_INTEGER_FORMAT, document_integer(group, "client"));
+            listing_addf(listing, "client %" JSON_INTEGER_FORMAT,
+                         document_integer(group, "client"));
         }
         members_add(listing, json_object_get(group, "instances"));
         document_add_size(listing, group, "allocated_bytes");

@@ -109,7 +109,7 @@ int cmd_set_limit(const struct ctl *ctl, int argc, char **argv)
         return result;
     }
     result = limits_reply_print(ctl, "limit set", reply->limits);
-    ctl_reply_free(reply);
+    client_reply_free(reply);
     return result;
 }
 

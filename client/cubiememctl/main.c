@@ -35,11 +35,12 @@ static const struct verb verbs[] = {
     {"set-mode", "active|passive", "keep caps, or physical limits only", 1, cmd_set_mode, NULL},
     {"set-proportion", "INSTANCE P|auto", "an instance's share of the budget", 2,
      cmd_set_proportion, NULL},
-    {"set-limit", "WHOSE SIZE|PERCENT|none", "a ceiling; WHOSE: --name N, --uid U, --gid G, --daemon",
-     1, cmd_set_limit, NULL},
+    {"set-limit", "WHOSE SIZE|PERCENT|none",
+     "a ceiling; WHOSE: --name N, --uid U, --gid G or --daemon", 1, cmd_set_limit, NULL},
     {"simulate", "FILE|-", "replay a scenario through the policy, without a daemon", 0, NULL,
      cmd_simulate},
-    {"plan", "--device SIZE ARRAY...", "how would a batch be cut? (plan --help)", 0, NULL, cmd_plan},
+    {"plan", "--device SIZE ARRAY...", "how would a batch be cut? (plan --help)", 0, NULL,
+     cmd_plan},
 };
 
 enum { OPTION_TIMEOUT = 256, OPTION_JSON, OPTION_NAME, OPTION_UID, OPTION_GID, OPTION_DAEMON };
@@ -93,8 +94,8 @@ static int options_parse(struct ctl *ctl, int argc, char **argv, const char *let
         case OPTION_DAEMON: ctl->limit_daemon = true; break;
         case OPTION_TIMEOUT:
             if (!ctl_parse_seconds(optarg, &ctl->timeout_ns)) {
-                return ctl_fail(CTL_USAGE, "--timeout %s: seconds above 0, at most 86400, are wanted",
-                                optarg);
+                return ctl_fail(CTL_USAGE,
+                                "--timeout %s: seconds above 0, at most 86400, are wanted", optarg);
             }
             break;
         case 'h': usage_print(); return CTL_OK;
@@ -166,7 +167,8 @@ static struct listing_style style_choose(void)
     struct winsize size;
 
     if (isatty(STDOUT_FILENO) == 1) {
-        style.width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+        bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+        style.width = known ? size.ws_col : 80;
         style.colour = !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
     }
     return style;

@@ -91,6 +91,6 @@ int cmd_set_proportion(const struct ctl *ctl, int argc, char **argv)
         return result;
     }
     result = reply_print(ctl, argv[1], reply);
-    ctl_reply_free(reply);
+    client_reply_free(reply);
     return result;
 }

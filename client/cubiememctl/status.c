@@ -45,7 +45,8 @@ static void share_add(struct listing *listing, const json_t *document, const cha
     const json_t *field = json_object_get(document, key);
 
     if (budget > 0 && json_is_integer(field)) {
-        listing_addf(listing, "%.1f %%", 100.0 * (double)json_integer_value(field) / (double)budget);
+        double share = (double)json_integer_value(field) / (double)budget;
+        listing_addf(listing, "%.1f %%", 100 * share);
     } else {
         listing_add(listing, "-");
     }
