@@ -80,7 +80,8 @@ int ctl_open(const struct ctl *ctl, struct cubiemem_client **client_p)
     int status = endpoint_for_client(ctl->socket, ctl->gpu, path, why, sizeof(why));
 
     if (status != CUBIEMEM_OK) {
-        return ctl_fail(ctl_exit_status(status), "%s", why);
+        return ctl_fail(status == CUBIEMEM_INVALID_REQUEST ? CTL_USAGE : ctl_exit_status(status),
+                        "%s", why);
     }
     status = client_open_tool(path, ctl->gpu, ctl->timeout_ns, client_p);
     if (status == CUBIEMEM_OK) {

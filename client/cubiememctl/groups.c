@@ -64,9 +64,9 @@ json_t *groups_collect(const json_t *document)
         json_array_foreach(document_array(client, "instances"), j, instance)
         {
             json_t *group = group_find(groups, client, instance);
-            json_t *member = json_sprintf("%" JSON_INTEGER_FORMAT "/%s",
-                                          document_integer(client, "id"),
-                                          document_text(instance, "name", "-"));
+            json_t *member =
+                json_sprintf("%" JSON_INTEGER_FORMAT "/%s", document_integer(client, "id"),
+                             document_text(instance, "name", "-"));
             if (json_array_append_new(json_object_get(group, "instances"), member) < 0 ||
                 !sum_add(group, "cap_bytes", instance) ||
                 !sum_add(group, "allocated_bytes", instance)) {
@@ -90,14 +90,14 @@ static void members_add(struct listing *listing, const json_t *members)
         listing_addf(listing, "%s, %s", first, json_string_value(json_array_get(members, 1)));
     } else {
         listing_addf(listing, "%s, %s and %zu more", first,
-                   json_string_value(json_array_get(members, 1)), n - 2);
+                     json_string_value(json_array_get(members, 1)), n - 2);
     }
 }
 
 void groups_print(const json_t *groups, const struct listing_style *style, FILE *out)
 {
     static const struct listing_column columns[] = {
-        {"GROUP", .shrink = true}, {"OF", .shrink = true},  {"INSTANCES", .shrink = true},
+        {"GROUP", .shrink = true}, {"OF", .shrink = true}, {"INSTANCES", .shrink = true},
         {"HELD", .right = true},   {"CAP", .right = true},
     };
     struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));

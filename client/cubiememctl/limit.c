@@ -116,7 +116,10 @@ int cmd_set_limit(const struct ctl *ctl, int argc, char **argv)
 void limits_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
     static const struct listing_column columns[] = {
-        {"CEILING OF", .shrink = true}, {"LIMIT", .right = true}, {"HELD", .right = true}, {""},
+        {"CEILING OF", .shrink = true},
+        {"LIMIT", .right = true},
+        {"HELD", .right = true},
+        {""},
     };
     struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));
     const json_t *limit;
@@ -125,7 +128,7 @@ void limits_print(const json_t *document, const struct listing_style *style, FIL
     json_array_foreach(document_array(document, "limits"), i, limit)
     {
         listing_addf(listing, "%s %s", document_text(limit, "kind", "-"),
-                   document_text(limit, "key", ""));
+                     document_text(limit, "key", ""));
         document_add_size(listing, limit, "limit_bytes");
         document_add_size(listing, limit, "held_bytes");
         listing_add(listing, json_is_true(json_object_get(limit, "over")) ? "over its limit" : "");

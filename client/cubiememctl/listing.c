@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP 2        /* columns between columns */
+#define GAP        2 /* columns between columns */
 #define SHRINK_MIN 8 /* no column is cut below it */
-#define ELLIPSIS "..."
+#define ELLIPSIS   "..."
 
 struct listing {
     const struct listing_column *columns;

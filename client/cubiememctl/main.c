@@ -85,22 +85,41 @@ static int options_parse(struct ctl *ctl, int argc, char **argv, const char *let
 
     while ((option = getopt_long(argc, argv, letters, options, NULL)) != -1) {
         switch (option) {
-        case 's': ctl->socket = optarg; break;
-        case 'g': ctl->gpu = optarg; break;
-        case OPTION_JSON: ctl->json = true; break;
-        case OPTION_NAME: ctl->limit_name = optarg; break;
-        case OPTION_UID: ctl->limit_uid = optarg; break;
-        case OPTION_GID: ctl->limit_gid = optarg; break;
-        case OPTION_DAEMON: ctl->limit_daemon = true; break;
+        case 's':
+            ctl->socket = optarg;
+            break;
+        case 'g':
+            ctl->gpu = optarg;
+            break;
+        case OPTION_JSON:
+            ctl->json = true;
+            break;
+        case OPTION_NAME:
+            ctl->limit_name = optarg;
+            break;
+        case OPTION_UID:
+            ctl->limit_uid = optarg;
+            break;
+        case OPTION_GID:
+            ctl->limit_gid = optarg;
+            break;
+        case OPTION_DAEMON:
+            ctl->limit_daemon = true;
+            break;
         case OPTION_TIMEOUT:
             if (!ctl_parse_seconds(optarg, &ctl->timeout_ns)) {
                 return ctl_fail(CTL_USAGE,
                                 "--timeout %s: seconds above 0, at most 86400, are wanted", optarg);
             }
             break;
-        case 'h': usage_print(); return CTL_OK;
-        case 'V': puts("cubiememctl " CUBIEMEM_VERSION_STRING); return CTL_OK;
-        default: return CTL_USAGE; /* getopt has said why */
+        case 'h':
+            usage_print();
+            return CTL_OK;
+        case 'V':
+            puts("cubiememctl " CUBIEMEM_VERSION_STRING);
+            return CTL_OK;
+        default:
+            return CTL_USAGE; /* getopt has said why */
         }
     }
     return -1;
@@ -184,9 +203,9 @@ int main(int argc, char **argv)
     }
     if (result < 0) {
         const struct verb *verb = verb_find(argv[optind]);
-        result = verb ? run(&ctl, verb, argc - optind, argv + optind)
-                      : ctl_fail(CTL_USAGE, "%s: no such verb; see cubiememctl --help",
-                                 argv[optind]);
+        result =
+            verb ? run(&ctl, verb, argc - optind, argv + optind)
+                 : ctl_fail(CTL_USAGE, "%s: no such verb; see cubiememctl --help", argv[optind]);
     }
     if (fflush(stdout) != 0 && result == CTL_OK) {
         result = ctl_fail(CTL_FAILED, "cannot write the result");

@@ -55,7 +55,10 @@ static void share_add(struct listing *listing, const json_t *document, const cha
 static void books_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
     static const struct listing_column columns[] = {
-        {"MEMORY"}, {"SIZE", .right = true}, {"OF BUDGET", .right = true}, {""},
+        {"MEMORY"},
+        {"SIZE", .right = true},
+        {"OF BUDGET", .right = true},
+        {""},
     };
     static const struct {
         const char *key, *name, *meaning;

@@ -11,8 +11,8 @@
 static int version_print(const struct ctl *ctl, const char *daemon)
 {
     if (ctl->json) {
-        return ctl_print_json(json_pack("{s:s, s:s?}", "cubiememctl", CUBIEMEM_VERSION_STRING,
-                                        "cubiememd", daemon));
+        return ctl_print_json(
+            json_pack("{s:s, s:s?}", "cubiememctl", CUBIEMEM_VERSION_STRING, "cubiememd", daemon));
     }
     char *printable = text_printable(daemon ? daemon : "unknown");
     printf("cubiememctl %s\ncubiememd %s\n", CUBIEMEM_VERSION_STRING, printable);

@@ -232,7 +232,7 @@ static void statuses_become_exit_statuses(void **state)
 /* CASES 37 */
 static void case_37_timeouts_are_finite(void **state)
 {
-    static const char *const bad[] = {"nan", "NAN", "inf", "-inf", "-1", "-0", "1e300", "1e999",
+    static const char *const bad[] = {"nan", "NAN", "inf", "-inf", "-1", "-0",  "1e300", "1e999",
                                       "0",   "",    " 1",  "1 ",   "1s", "0x1", "86401", "1e-10"};
     int64_t ns = 42;
 
@@ -253,7 +253,8 @@ static void case_37_timeouts_are_finite(void **state)
 
 static void ids_are_whole_and_32_bits(void **state)
 {
-    static const char *const bad[] = {"", "-1", "+1", " 1", "1x", "4294967295", "99999999999999999999"};
+    static const char *const bad[] = {
+        "", "-1", "+1", " 1", "1x", "4294967295", "99999999999999999999"};
     uint32_t id = 7;
 
     (void)state;
