@@ -131,7 +131,18 @@ int driver_load(enum driver_kind kind, enum driver_parts parts, const char *run_
                 struct driver *driver_p, char *why, size_t why_size);
 void driver_unload(struct driver *driver);
 
-/* "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; static, of the driver */
+/*
+ * Make the simulated GPU `name` of run_dir with this size, or adopt it where it
+ * exists with it; what another process may still hold is never replaced by one
+ * of another size. The ordinal is this process's, under CUDA_VISIBLE_DEVICES.
+ * Before cuInit() or after it.
+ *
+ * Return: 0, or -1 with one line in why.
+ */
+int driver_sim_add(struct driver *driver, const char *run_dir, const char *name, uint64_t size,
+                   int *ordinal_p, char *why, size_t why_size);
+
+/* "CUDA_ERROR_OUT_OF_MEMORY (out of memory)", written to buffer and returned */
 const char *driver_error(const struct driver *driver, CUresult error, char buffer[128]);
 
 #define UUID_TEXT_SIZE 48

@@ -1,0 +1,112 @@
+/*
+ * channel - the client's end of the connection: calls, answers, events
+ *
+ * A thread that waits for its answer reads the socket itself: a hand-over
+ * between threads would double the round trip. At most one thread holds the
+ * read role; what it reads for others it hands to them, and when it has its own
+ * answer it passes the role on. While nobody waits, a background thread (or
+ * cubiemem_dispatch) reads; a call takes the socket out of that thread's epoll
+ * set, so that an answer wakes one thread and not two.
+ *
+ * Events and the answers of ordered calls stand in one inbox, in the order in
+ * which they came, and are acted on one after the other: whoever acts holds the
+ * act role. So an answer to Allocate is never applied before an event that came
+ * before it. Invalidations stand in a queue of their own, because they call
+ * hooks, which run in the background thread (or in dispatch) alone.
+ *
+ * The channel knows nothing of instances and memory: events go to a handler.
+ */
+#ifndef CLIENT_CHANNEL_H
+#define CLIENT_CHANNEL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cubiemem.pb-c.h"
+#include "incoming.h"
+#include "limits.h"
+
+struct pending;
+
+/* Acts on an event (or on the late answer of an ordered call) and frees it.
+ * Called without locks. */
+typedef void channel_event_fn(struct incoming *event, void *arg);
+
+struct inbox {
+    struct incoming *first, **last;
+};
+
+struct channel {
+    int socket; /* non-blocking; -1 when closed */
+    int epoll;  /* socket and wakeup; what cubiemem_get_fd gives */
+    int wakeup; /* eventfd: the inbox or `stopping` needs the background thread */
+    bool manual; /* no background thread */
+    channel_event_fn *on_event;
+    void *event_arg;
+
+    pthread_mutex_t send_lock; /* keeps the parts of a message together */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t room;  /* fewer than the allowed number of calls wait */
+    uint64_t next_id;
+    struct pending *waiting; /* calls that wait for their answer */
+    unsigned n_waiting;
+    struct inbox inbox;
+    struct inbox invalidations;
+    bool reading; /* somebody holds the read role */
+    bool acting;  /* somebody holds the act role */
+    bool listening; /* the background thread's epoll set has the socket */
+    bool stopping;
+    bool dead;            /* the daemon is gone, or broke the protocol */
+    char dead_reason[256];
+    bool has_thread;
+    pthread_t thread;
+
+    struct assembly assembly;          /* the read role's */
+    uint8_t buffer[PACKET_MAX_SIZE];   /* the read role's */
+};
+
+/* Takes the socket in any case. Returns a status. */
+int channel_init(struct channel *channel, int socket, bool manual, channel_event_fn *on_event,
+                 void *event_arg);
+/* Starts the background thread (signals blocked); not for a manual channel. */
+int channel_start(struct channel *channel);
+/* Stops the thread and closes everything; queued events are dropped. */
+void channel_finish(struct channel *channel);
+/* In a forked child: closes the descriptors and touches nothing else. */
+void channel_abandon(struct channel *channel);
+
+/*
+ * Send the parts (ids, part numbers and `more` are filled in here) and wait for
+ * the answer, whose result the caller looks at.
+ *
+ * Return: CUBIEMEM_OK; LIMIT (a part is longer than a packet); TIMEOUT;
+ * DISCONNECTED; HOST_MEMORY. A late answer is dropped.
+ */
+int channel_call(struct channel *channel, Cubiemem__ClientMessage *parts, size_t n_parts,
+                 int64_t deadline, struct incoming **answer_p);
+
+/*
+ * The same for a call whose answer changes what the client holds: with
+ * CUBIEMEM_OK the caller holds the act role and gives it back with
+ * channel_acted(). While it waits it acts on events itself. After TIMEOUT the
+ * answer, when it comes, goes to the event handler.
+ */
+int channel_call_ordered(struct channel *channel, Cubiemem__ClientMessage *parts, size_t n_parts,
+                         int64_t deadline, struct incoming **answer_p);
+void channel_acted(struct channel *channel);
+
+/* Send without waiting for an answer (id 0). */
+int channel_send(struct channel *channel, Cubiemem__ClientMessage *parts, size_t n_parts,
+                 int64_t deadline);
+
+/* Read and act until there is nothing left, waiting for something until the
+ * deadline; for manual channels. */
+int channel_dispatch(struct channel *channel, int64_t deadline);
+
+/* Is the calling thread in an invalidation's hook? Calls that wait are refused then. */
+bool channel_in_hook(void);
+
+#endif
