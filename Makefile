@@ -68,7 +68,8 @@ cov := $(if $(COV),--coverage)
 
 # Objects are position independent and hide their symbols, so that the same ones
 # serve programs, archives and the library.
-all_cppflags := -D_GNU_SOURCE -Iinclude -Iproto -Idaemon/policy -I$(BUILD)/gen \
+# Quote paths: a header of ours never stands in for a system header of its name.
+all_cppflags := -D_GNU_SOURCE -Iinclude -iquote proto -iquote daemon/policy -I$(BUILD)/gen \
 	$(if $(CUDA_INCLUDE),-isystem $(CUDA_INCLUDE)) $(pc_cflags) $(CPPFLAGS)
 all_cflags := -std=gnu11 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -pthread \
 	$(warnings) $(san) $(cov) $(CFLAGS)
@@ -135,7 +136,7 @@ $(BUILD)/obj/gen/%.o: $(gen)/%.c $(BUILD)/knobs
 	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(all_cppflags) $(filter-out -W%,$(all_cflags)) -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/%.o: %.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
-	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(all_cppflags) -I$(dir $<) $(all_cflags) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)mkdir -p $(@D) && $(CC) $(all_cppflags) -iquote $(dir $<) $(all_cflags) -MMD -MP -c -o $@ $<
 
 # --------------------------------------------------------------- archives
 archive = $(call say,AR,$@)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
@@ -178,6 +179,7 @@ $(stage)/pkfit: $(call obj,$(pkfit_src)) $(pkfit_cu_obj) $(libshared)
 	$(link) -L$(stage) -lcubiemem -lm $(if $(pkfit_cu),-L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt)
 
 # ------------------------------------------------------------------ tests
+$(BUILD)/obj/tests/%.o: all_cppflags += -iquote daemon -iquote client -iquote client/cubiememctl -iquote daemon/sim -iquote tests/support
 test_libs = $(libsupport) $(libctl) $(libdaemon) $(libclient) $(libpolicy) $(libproto)
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(test_libs)
 	$(link) $(CMOCKA) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm

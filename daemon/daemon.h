@@ -21,6 +21,7 @@
 #include "reclaim_thread.h"
 
 struct block;
+struct connection;
 struct parked;
 struct session;
 struct transaction;
@@ -39,13 +40,21 @@ struct daemon {
     gid_t admin_group;       /* -1: none */
     int64_t evict_timeout_ns;
 
+    struct connection *connections;
+    struct connection *closing; /* to be ended by the loop */
     struct session *sessions;         /* in order of their ids */
     struct transaction *transactions; /* under way, oldest first */
     struct parked *parked;            /* messages that wait for a transaction, oldest first */
     uint64_t last_session_id, last_segment_id, last_block_id, last_generation;
+    uint64_t last_grant, last_yield_id;
 
     struct block *gone; /* blocks that the policy let go in the operation under way */
 
+    uv_idle_t later;  /* runs once when something is to be done from the loop itself */
+    uv_poll_t listen_poll;
+    uv_timer_t accept_timer; /* runs while descriptors are short */
+    uv_timer_cb accept_again;
+    uv_signal_t sigterm, sigint;
     uv_timer_t drain_timer; /* runs while something drains */
     bool drain_reading;     /* a reading for it is under way */
     bool shutting_down;
@@ -56,6 +65,13 @@ struct daemon {
     bool has_single_uid;
     uid_t single_uid;
 };
+
+/* Ends what is closing and takes up what is parked, soon, from the loop. */
+void daemon_later(struct daemon *daemon);
+/* The last client is gone and the loop may stop. */
+void daemon_ended(struct daemon *daemon);
+/* Clients are told, everything ends, the loop runs out. */
+void daemon_shut_down(struct daemon *daemon, const char *reason);
 
 static inline int64_t now_ns(void)
 {

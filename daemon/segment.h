@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
+#include <uthash.h>
 
 #include "driver.h"
 
@@ -20,12 +20,14 @@ struct segment {
     CUmemGenericAllocationHandle handle;
     int fd; /* shareable handle, CLOEXEC; -1 once let go */
 
-    /* the pool's */
-    bool has_uid; /* was ever lent, to uid */
-    uid_t uid;
-    int state;
-    void *owner;
-    struct segment *next, *previous;
+    /* Legacy: no handle and no descriptor here; a helper process holds the memory. */
+    uint64_t legacy_key; /* generation of the helper's block; 0: not legacy */
+    uint64_t block_id;   /* legacy: of the block that it is, as the client gives it back */
+    unsigned char legacy_handle[64];
+
+    struct segment *next; /* in the list or stack that owns it */
+    bool taken;           /* a transaction under way wants it for a new block */
+    UT_hash_handle hh;    /* session.segments, by id */
 };
 
 #endif

@@ -11,8 +11,11 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "checked.h"
+#include "connection.h"
 #include "legacy.h"
 #include "log.h"
+#include "status.h"
 #include "transaction.h"
 
 /* A key that is equal for the sessions of one process and for no others: pid
@@ -66,6 +69,52 @@ int session_create(struct daemon *daemon, struct connection *connection,
     return CUBIEMEM_OK;
 }
 
+/* ---------------------------------------------------------------- legacy */
+
+static void legacy_freed(int status, CUresult result, void *data)
+{
+    (void)data;
+    if (status != CUBIEMEM_OK && status != CUBIEMEM_CANCELLED) {
+        log_warn("a legacy block could not be freed (%s, CUresult %d); it drains with its helper",
+                 status_name(status), (int)result);
+    }
+}
+
+void session_free_legacy(struct session *session, struct segment *segment)
+{
+    books_drain_lent(&session->daemon->books, segment->size, now_ns());
+    drain_watch(session->daemon);
+    if (session->legacy != NULL) {
+        int status =
+            legacy_helper_free(session->legacy, segment->legacy_key, legacy_freed, NULL);
+        if (status != CUBIEMEM_OK) {
+            legacy_freed(status, CUDA_SUCCESS, NULL);
+        }
+    }
+    free(segment);
+}
+
+static void legacy_died(int wait_status, void *data)
+{
+    struct session *session = data;
+    log_warn("client %llu: its helper for legacy handles died (wait status %d)",
+             (unsigned long long)session->id, wait_status);
+    connection_close(session->connection, "the helper process for legacy handles died");
+}
+
+int session_legacy_helper(struct session *session, struct legacy_helper **helper_p)
+{
+    if (session->legacy == NULL) {
+        int status = legacy_helper_create(&session->daemon->loop, &session->daemon->device,
+                                          legacy_died, session, &session->legacy);
+        if (status != CUBIEMEM_OK) {
+            return status;
+        }
+    }
+    *helper_p = session->legacy;
+    return CUBIEMEM_OK;
+}
+
 /* -------------------------------------------------------------- segments */
 
 static void session_hold(struct session *session, struct segment *segment)
@@ -83,15 +132,21 @@ static void session_unhold(struct session *session, struct segment *segment)
 void segments_to_driver(struct session *session, struct segment *list)
 {
     struct daemon *daemon = session->daemon;
-    struct segment *segment = list;
-    for (; segment != NULL; segment = segment->next) {
+    struct segment *released = NULL;
+    while (list != NULL) {
+        struct segment *segment = list;
+        list = segment->next;
         session_unhold(session, segment);
         books_drain_lent(&daemon->books, segment->size, now_ns());
+        if (segment->legacy_key != 0) {
+            free(segment); /* the helper is killed with the session */
+        } else {
+            segment->next = released;
+            released = segment;
+        }
     }
-    if (list != NULL) {
-        reclaim_thread_submit(daemon->reclaim, list);
-        drain_watch(daemon);
-    }
+    reclaim_thread_submit(daemon->reclaim, released);
+    drain_watch(daemon);
 }
 
 void segments_to_pool(struct session *session, struct segment *list)
@@ -101,7 +156,12 @@ void segments_to_pool(struct session *session, struct segment *list)
     while (list != NULL) {
         struct segment *segment = list;
         list = segment->next;
+        segment->next = NULL;
         session_unhold(session, segment);
+        if (segment->legacy_key != 0) {
+            session_free_legacy(session, segment);
+            continue;
+        }
         books_return(&daemon->books, segment->size);
         if (!pool_put(daemon->pool, session->identity.uid, segment)) {
             segment->next = unplaced;
@@ -153,25 +213,10 @@ static void owe(struct session *session, struct segment *list)
     LL_CONCAT(session->owed, list);
 }
 
-static void block_end_legacy(struct block *block, enum block_end how)
-{
-    struct session *session = block->instance->session;
-    struct daemon *daemon = session->daemon;
-    session->held_size -= block->size;
-    books_drain_lent(&daemon->books, block->size, now_ns());
-    if (how != BLOCK_TO_DRIVER) {
-        /* The live client has closed it, or is about to: the helper frees it. */
-        legacy_helper_free(session->legacy, block->legacy_key);
-    }
-    drain_watch(daemon);
-}
-
 void block_end(struct block *block, enum block_end how)
 {
     struct session *session = block->instance->session;
-    if (block->kind == CUBIEMEM_HANDLE_LEGACY) {
-        block_end_legacy(block, how);
-    } else if (how == BLOCK_OWED) {
+    if (how == BLOCK_OWED) {
         owe(session, block->segments);
     } else if (how == BLOCK_TO_POOL) {
         segments_to_pool(session, block->segments);
@@ -179,6 +224,15 @@ void block_end(struct block *block, enum block_end how)
         segments_to_driver(session, block->segments);
     }
     free(block);
+}
+
+void session_block_gone(struct policy_instance *instance, struct policy_block *gone, void *daemon)
+{
+    (void)instance;
+    struct daemon *self = daemon;
+    struct block *block = gone->data;
+    block->next = self->gone;
+    self->gone = block;
 }
 
 static void end_gone_blocks(struct daemon *daemon, enum block_end how)
@@ -190,22 +244,32 @@ static void end_gone_blocks(struct daemon *daemon, enum block_end how)
     }
 }
 
-bool session_give_back(struct session *session, const uint64_t *ids, size_t n)
+/* The owed segment of this id (legacy: of this block), taken off the list. */
+static struct segment *owed_take(struct session *session, uint64_t id, bool legacy)
+{
+    struct segment *segment = session->owed;
+    while (segment != NULL && ((segment->legacy_key != 0) != legacy ||
+                               (legacy ? segment->block_id : segment->id) != id)) {
+        segment = segment->next;
+    }
+    if (segment != NULL) {
+        LL_DELETE(session->owed, segment);
+    }
+    return segment;
+}
+
+bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
+                       const uint64_t *block_ids, size_t n_blocks)
 {
     struct segment *list = NULL;
     bool all_owed = true;
-    for (size_t i = 0; i < n; i++) {
-        struct segment *segment;
-        HASH_FIND(hh, session->segments, &ids[i], sizeof(ids[i]), segment);
-        struct segment *owed = session->owed;
-        while (owed != NULL && owed != segment) {
-            owed = owed->next;
-        }
-        if (segment == NULL || owed == NULL) {
+    for (size_t i = 0; i < n + n_blocks; i++) {
+        struct segment *segment = i < n ? owed_take(session, ids[i], false)
+                                        : owed_take(session, block_ids[i - n], true);
+        if (segment == NULL) {
             all_owed = false;
             continue;
         }
-        LL_DELETE(session->owed, segment);
         segment->next = list;
         list = segment;
     }

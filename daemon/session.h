@@ -35,10 +35,8 @@ struct block {
     uint64_t size;
     uint64_t generation;
     enum cubiemem_handle_kind kind;
-    struct segment *segments; /* by `next`, in the order of the range */
+    struct segment *segments; /* by `next`, in the order of the range; legacy: one */
     struct instance *instance;
-    unsigned char legacy_handle[64];
-    uint64_t legacy_key; /* of the helper's allocation */
     bool kept;           /* a transaction keeps it whole for its successor */
     struct block *next;  /* in a list of blocks that are going */
 };
@@ -102,9 +100,17 @@ struct instance *session_instance(struct session *session, uint64_t id);
 /* Arrays back, by a live client: memory to the pool. */
 void session_release(struct instance *instance, const char *label /* NULL: all */);
 
-/* Segments of replaced blocks back, by a live client. Ids that are not owed are
- * ignored: false, and the session should be ended. */
-bool session_give_back(struct session *session, const uint64_t *ids, size_t n);
+/* Segments of replaced blocks back, by a live client; legacy blocks by the ids
+ * of the blocks. Ids that are not owed are ignored: false, and the session
+ * should be ended. */
+bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
+                       const uint64_t *block_ids, size_t n_blocks);
+
+/* A lent legacy allocation that no client has open: its helper frees it. Takes
+ * the segment, which the session does not hold any more. */
+void session_free_legacy(struct session *session, struct segment *segment);
+/* The session's helper process, started at the first call. HANDLE_KIND, ... */
+int session_legacy_helper(struct session *session, struct legacy_helper **helper_p);
 
 /* One more control page. Return: OK, LIMIT, SYSTEM. */
 int session_add_page(struct session *session, uint32_t *number_p, int *fd_p);
@@ -120,6 +126,9 @@ void segments_to_driver(struct session *session, struct segment *list);
 /* The block is no more; its segments go as said. */
 enum block_end { BLOCK_TO_POOL, BLOCK_TO_DRIVER, BLOCK_OWED };
 void block_end(struct block *block, enum block_end how);
+
+/* The policy's hook: collects the blocks that an operation lets go. */
+void session_block_gone(struct policy_instance *instance, struct policy_block *gone, void *daemon);
 
 /* Cached segments to the driver; they were taken out of the pool. */
 void cached_to_driver(struct daemon *daemon, struct segment *list);

@@ -161,7 +161,8 @@ void policy_end_work(struct policy *policy, struct policy_instance *instance);
 /* ---------------------------------------------------------------- batches */
 
 /* Rule 4: check, copy, replace the instance's earlier request, keep its place
- * in the queue. culprit_p, why_p as in arrays_check(). */
+ * in the queue. culprit_p, why_p as in arrays_check(). BUSY while a plan with
+ * the earlier request is reserved; so is policy_change_group(). */
 int policy_queue(struct policy *policy, struct policy_instance *instance,
                  const struct array *arrays, size_t n, size_t *culprit_p, const char **why_p);
 /* Takes the queued request back; nothing if there is none. */
@@ -213,8 +214,8 @@ struct policy_refusal {
     uint64_t held;    /* by the group's members */
     uint64_t cap;     /* sum of the group's caps */
     uint64_t free;
-    uint64_t largest; /* what would fit in one chunk */
-    char limited_by[300]; /* "cap", "device", "name x", "uid 1000", "gid 1000", "daemon" */
+    uint64_t largest; /* what would fit in one chunk; UINT64_MAX: not known */
+    char limited_by[300]; /* "cap", "device", "name x", "uid 1000", "gid 1000"; or "" */
     const char *instance; /* the first at fault, or NULL */
     const char *label;    /* the array at fault, or NULL */
     const char *why;      /* static text, or NULL */
@@ -224,9 +225,12 @@ struct policy_refusal {
 /*
  * Rules 6 to 8 and 10: what an allocate of `trigger` would do with `free` bytes
  * of device memory. Changes nothing. `may_evict` false: no victims are taken.
+ * Block ids count from 1 within the plan until it is reserved. Ceilings hold in
+ * both modes. An owner with an instance in a reserved plan is no victim.
  *
  * Return: OK and a plan (policy_plan_destroy), or INVALID_REQUEST, TOO_LARGE,
- * NO_MEMORY, UNCHUNKABLE_TOO_LARGE, RUN_TOO_LARGE, HOST_MEMORY with *refusal_p.
+ * NO_MEMORY, UNCHUNKABLE_TOO_LARGE, RUN_TOO_LARGE, HOST_MEMORY, or BUSY while
+ * another plan of the group is reserved, with *refusal_p.
  */
 int policy_plan(const struct policy *policy, struct policy_instance *trigger, uint64_t free,
                 bool may_evict, struct policy_plan **plan_p, struct policy_refusal *refusal_p);
@@ -235,8 +239,9 @@ void policy_plan_destroy(struct policy_plan *plan); /* before reserve, or after 
 /* The plan's net bytes count in caps and ceilings from now on. A plan is
  * reserved at once after it was made, with nothing changed in between. */
 void policy_reserve(struct policy *policy, struct policy_plan *plan);
-/* An instance of the plan is about to be unregistered: it is left out. False if
- * it was the last requester. */
+/* An instance of the plan, or a victim of it, is about to be unregistered: it is
+ * left out. False if no requester is left. policy_unregister() does this itself
+ * for members of a reserved plan. */
 bool policy_plan_forget_instance(struct policy *policy, struct policy_plan *plan,
                                  struct policy_instance *instance);
 /* Rule 10.4 to 10.7 and rule 8. The victims must have been evicted. */
@@ -249,6 +254,13 @@ void policy_evict(struct policy *policy, struct policy_instance *instance);
 /* `available` (rule 6) for the instance's group. */
 uint64_t policy_available(const struct policy *policy, struct policy_instance *instance,
                           uint64_t free, uint32_t *warnings_p);
+/* The same for a group by name, which need not be known: nobody has caps in it. */
+uint64_t policy_available_in(const struct policy *policy, policy_scope scope, uint32_t uid,
+                             const char *group, bool shared, uint64_t free,
+                             uint32_t *warnings_p);
+
+/* Sum of the caps of the instance's group, bytes. */
+uint64_t policy_group_cap(const struct policy_instance *instance);
 
 /* --------------------------------------------------------------- ceilings */
 
@@ -275,7 +287,8 @@ struct policy_ceiling_view {
 /* Calls fn for every ceiling that somebody stands under. */
 void policy_each_ceiling(const struct policy *policy,
                          void (*fn)(const struct policy_ceiling_view *, void *), void *arg);
-/* Is this instance under a ceiling that is passed, or above its cap? */
+/* Is this instance under a ceiling that is passed, or (active mode) above its
+ * cap while its group is above the sum of its caps? */
 bool policy_is_over_limit(const struct policy *policy, const struct policy_instance *instance);
 
 /* Debug builds and tests: every sum agrees with what it sums. NULL if so, else

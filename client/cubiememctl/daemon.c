@@ -1,0 +1,169 @@
+/*
+ * daemon - the way to the daemon, and words for what can go wrong on it
+ *
+ * The tool is a viewer to the daemon: it says Hello as a tool, opens no device and
+ * holds nothing. A verb makes one request and shows the answer; the texts of
+ * refusals are the daemon's own. A socket that may not be used is told apart from
+ * a daemon that does not answer, with what would help.
+ */
+#include "ctl.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <libgen.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../connection.h"
+#include "endpoint.h"
+
+static const char *user_name(uid_t uid, char buffer[16])
+{
+    const struct passwd *user = getpwuid(uid);
+
+    snprintf(buffer, 16, "%u", (unsigned int)uid);
+    return user ? user->pw_name : buffer;
+}
+
+static const char *group_name(gid_t gid, char buffer[16])
+{
+    const struct group *group = getgrgid(gid);
+
+    snprintf(buffer, 16, "%u", (unsigned int)gid);
+    return group ? group->gr_name : buffer;
+}
+
+char *ctl_denied_text(const char *path)
+{
+    char buffer[2][16];
+    struct stat info;
+    char *text = NULL;
+    char *place = strdup(path);
+    int size;
+
+    if (!place) {
+        return NULL;
+    }
+    if (stat(place, &info) < 0) {
+        dirname(place); /* the folder that may not be entered */
+    }
+    if (stat(place, &info) < 0) {
+        size = asprintf(&text, "%s: permission denied", path);
+    } else {
+        bool by_group = info.st_mode & S_IWGRP || (S_ISDIR(info.st_mode) && info.st_mode & S_IXGRP);
+        size = asprintf(&text,
+                        "%s: permission denied: %s%sbelongs to user %s and group %s, mode %04o; "
+                        "connect as a member of the group%s",
+                        path, strcmp(place, path) == 0 ? "it" : place, " ",
+                        user_name(info.st_uid, buffer[0]), group_name(info.st_gid, buffer[1]),
+                        (unsigned int)info.st_mode & 07777,
+                        by_group ? "" : " after cubiememd was started with --socket-group");
+    }
+    free(place);
+    return size < 0 ? NULL : text;
+}
+
+/* The library's words for the last failure, with its exit status. */
+static int fail_as_library(int status)
+{
+    const struct cubiemem_error *error = cubiemem_last_error();
+
+    return ctl_fail(ctl_exit_status(status), "%s",
+                    error->text && *error->text ? error->text : cubiemem_strerror(status));
+}
+
+int ctl_open(const struct ctl *ctl, struct cubiemem_client **client_p)
+{
+    char path[ENDPOINT_PATH_MAX];
+    char why[1024];
+    int status = endpoint_for_client(ctl->socket, ctl->gpu, path, why, sizeof(why));
+
+    if (status != CUBIEMEM_OK) {
+        return ctl_fail(ctl_exit_status(status), "%s", why);
+    }
+    status = client_open_tool(path, ctl->gpu, ctl->timeout_ns, client_p);
+    if (status == CUBIEMEM_OK) {
+        return CTL_OK;
+    }
+    if (cubiemem_last_error()->sys_errno == EACCES) {
+        char *text = ctl_denied_text(path);
+        int result = ctl_fail(CTL_NOT_PERMITTED, "%s", text ? text : path);
+        free(text);
+        return result;
+    }
+    return fail_as_library(status);
+}
+
+int ctl_call(struct cubiemem_client *client, Cubiemem__ClientMessage *message,
+             Cubiemem__DaemonMessage **reply_p)
+{
+    int status = client_call(client, message, reply_p);
+
+    return status == CUBIEMEM_OK ? CTL_OK : fail_as_library(status);
+}
+
+int ctl_request(const struct ctl *ctl, Cubiemem__ClientMessage *message,
+                Cubiemem__DaemonMessage **reply_p)
+{
+    struct cubiemem_client *client;
+    int result = ctl_open(ctl, &client);
+
+    if (result == CTL_OK) {
+        result = ctl_call(client, message, reply_p);
+        cubiemem_close(client);
+    }
+    return result;
+}
+
+void ctl_reply_free(Cubiemem__DaemonMessage *reply)
+{
+    cubiemem__daemon_message__free_unpacked(reply, NULL);
+}
+
+/* The pieces of the document, joined. NULL when memory is short. */
+static char *pieces_join(const Cubiemem__StatusReply *reply)
+{
+    size_t size = 1;
+
+    for (size_t i = 0; i < reply->n_json; i++) {
+        size += strlen(reply->json[i]);
+    }
+    char *text = malloc(size);
+    if (text) {
+        char *end = text;
+        *end = '\0';
+        for (size_t i = 0; i < reply->n_json; i++) {
+            end = stpcpy(end, reply->json[i]);
+        }
+    }
+    return text;
+}
+
+int ctl_status(const struct ctl *ctl, json_t **document_p)
+{
+    Cubiemem__ClientMessage message = CUBIEMEM__CLIENT_MESSAGE__INIT;
+    Cubiemem__Status request = CUBIEMEM__STATUS__INIT;
+    Cubiemem__DaemonMessage *reply;
+    json_error_t error;
+
+    message.status = &request;
+    int result = ctl_request(ctl, &message, &reply);
+    if (result != CTL_OK) {
+        return result;
+    }
+    char *text = reply->status ? pieces_join(reply->status) : NULL;
+    ctl_reply_free(reply);
+    if (!text) {
+        return ctl_fail(CTL_FAILED, "the daemon answered without a status");
+    }
+    json_t *document = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (!json_is_object(document)) {
+        json_decref(document);
+        return ctl_fail(CTL_FAILED, "the daemon's status is no JSON object: %s", error.text);
+    }
+    *document_p = document;
+    return CTL_OK;
+}

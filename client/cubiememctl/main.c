@@ -1,0 +1,193 @@
+/*
+ * cubiememctl - see and steer the daemon that lends a GPU's memory
+ *
+ * One table of verbs and one of options; options may stand before or behind the
+ * verb. simulate and plan need no daemon and read their arguments themselves.
+ */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "simulate.h"
+
+#define DEFAULT_TIMEOUT_NS INT64_C(10000000000)
+
+struct verb {
+    const char *name;
+    const char *arguments;
+    const char *summary;
+    int n_arguments;
+    int (*run)(const struct ctl *ctl, int argc, char **argv);
+    int (*run_alone)(int argc, char **argv); /* reads its own options; no daemon */
+};
+
+static const struct verb verbs[] = {
+    {"status", "", "the device, its memory and who holds it", 0, cmd_status, NULL},
+    {"clients", "", "connected processes", 0, cmd_clients, NULL},
+    {"instances", "", "registered instances, their quotas and what they hold", 0, cmd_instances,
+     NULL},
+    {"groups", "", "stream groups and their members", 0, cmd_groups, NULL},
+    {"ping", "", "does the daemon answer?", 0, cmd_ping, NULL},
+    {"version", "", "of the tool and of the daemon", 0, cmd_version, NULL},
+    {"set-mode", "active|passive", "keep caps, or physical limits only", 1, cmd_set_mode, NULL},
+    {"set-proportion", "INSTANCE P|auto", "an instance's share of the budget", 2,
+     cmd_set_proportion, NULL},
+    {"set-limit", "WHOSE SIZE|PERCENT|none", "a ceiling; WHOSE: --name N, --uid U, --gid G, --daemon",
+     1, cmd_set_limit, NULL},
+    {"simulate", "FILE|-", "replay a scenario through the policy, without a daemon", 0, NULL,
+     cmd_simulate},
+    {"plan", "--device SIZE ARRAY...", "how would a batch be cut? (plan --help)", 0, NULL, cmd_plan},
+};
+
+enum { OPTION_TIMEOUT = 256, OPTION_JSON, OPTION_NAME, OPTION_UID, OPTION_GID, OPTION_DAEMON };
+
+static const struct option options[] = {
+    {"socket", required_argument, NULL, 's'},
+    {"gpu", required_argument, NULL, 'g'},
+    {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+    {"json", no_argument, NULL, OPTION_JSON},
+    {"name", required_argument, NULL, OPTION_NAME},
+    {"uid", required_argument, NULL, OPTION_UID},
+    {"gid", required_argument, NULL, OPTION_GID},
+    {"daemon", no_argument, NULL, OPTION_DAEMON},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {0},
+};
+
+static void usage_print(void)
+{
+    puts("Usage: cubiememctl [OPTION]... VERB [ARGUMENT]...\n"
+         "See and steer cubiememd, which lends a GPU's memory to many processes.\n");
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+        printf("  %s %s\n        %s\n", verbs[i].name, verbs[i].arguments, verbs[i].summary);
+    }
+    puts("\n"
+         "  -s, --socket PATH   the daemon's socket (else $CUBIEMEM_SOCKET)\n"
+         "  -g, --gpu UUID      the daemon of this GPU (else $CUBIEMEM_GPU, or the only one)\n"
+         "      --json          print JSON\n"
+         "      --timeout S     seconds to wait for an answer (10)\n"
+         "  -h, --help          this text\n"
+         "  -V, --version       the tool's version\n\n"
+         "Exit status: 0 done, 2 wrong usage, 3 no daemon, 4 not permitted, 5 not found,\n"
+         "6 no memory or quota, 7 another protocol version, 1 anything else.");
+}
+
+/* Read options up to the first argument ("+...") or all of them. Returns -1, or an
+ * exit status: the program is done. */
+static int options_parse(struct ctl *ctl, int argc, char **argv, const char *letters)
+{
+    int option;
+
+    while ((option = getopt_long(argc, argv, letters, options, NULL)) != -1) {
+        switch (option) {
+        case 's': ctl->socket = optarg; break;
+        case 'g': ctl->gpu = optarg; break;
+        case OPTION_JSON: ctl->json = true; break;
+        case OPTION_NAME: ctl->limit_name = optarg; break;
+        case OPTION_UID: ctl->limit_uid = optarg; break;
+        case OPTION_GID: ctl->limit_gid = optarg; break;
+        case OPTION_DAEMON: ctl->limit_daemon = true; break;
+        case OPTION_TIMEOUT:
+            if (!ctl_parse_seconds(optarg, &ctl->timeout_ns)) {
+                return ctl_fail(CTL_USAGE, "--timeout %s: seconds above 0, at most 86400, are wanted",
+                                optarg);
+            }
+            break;
+        case 'h': usage_print(); return CTL_OK;
+        case 'V': puts("cubiememctl " CUBIEMEM_VERSION_STRING); return CTL_OK;
+        default: return CTL_USAGE; /* getopt has said why */
+        }
+    }
+    return -1;
+}
+
+static const struct verb *verb_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+        if (strcmp(verbs[i].name, name) == 0) {
+            return &verbs[i];
+        }
+    }
+    return NULL;
+}
+
+/* A verb with options of its own; a --json before it becomes its own. */
+static int run_alone(const struct verb *verb, bool json, int argc, char **argv)
+{
+    static char json_option[] = "--json";
+    char **arguments = calloc((size_t)argc + 2, sizeof(*arguments));
+    int n = 0;
+
+    if (!arguments) {
+        return ctl_fail(CTL_FAILED, "out of memory");
+    }
+    arguments[n++] = argv[0];
+    if (json) {
+        arguments[n++] = json_option;
+    }
+    memcpy(arguments + n, argv + 1, (size_t)(argc - 1) * sizeof(*argv));
+    optind = 0; /* getopt starts afresh */
+    int result = verb->run_alone(n + argc - 1, arguments);
+    free(arguments);
+    return result;
+}
+
+static int run(struct ctl *ctl, const struct verb *verb, int argc, char **argv)
+{
+    if (verb->run_alone) {
+        return run_alone(verb, ctl->json, argc, argv);
+    }
+    optind = 0;
+    int done = options_parse(ctl, argc, argv, "s:g:hV");
+    if (done >= 0) {
+        return done;
+    }
+    argc -= optind - 1;
+    argv += optind - 1; /* getopt has moved the arguments behind the options */
+    if (argc - 1 != verb->n_arguments) {
+        return ctl_fail(CTL_USAGE, "usage: cubiememctl %s %s", verb->name, verb->arguments);
+    }
+    if (verb->run != cmd_set_limit &&
+        (ctl->limit_name || ctl->limit_uid || ctl->limit_gid || ctl->limit_daemon)) {
+        return ctl_fail(CTL_USAGE, "--name, --uid, --gid and --daemon belong to set-limit");
+    }
+    return verb->run(ctl, argc, argv);
+}
+
+static struct listing_style style_choose(void)
+{
+    const char *no_colour = getenv("NO_COLOR");
+    const char *terminal = getenv("TERM");
+    struct listing_style style = {0};
+    struct winsize size;
+
+    if (isatty(STDOUT_FILENO) == 1) {
+        style.width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+        style.colour = !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
+    }
+    return style;
+}
+
+int main(int argc, char **argv)
+{
+    struct ctl ctl = {.timeout_ns = DEFAULT_TIMEOUT_NS, .style = style_choose()};
+    int result = options_parse(&ctl, argc, argv, "+s:g:hV");
+
+    if (result < 0 && optind == argc) {
+        result = ctl_fail(CTL_USAGE, "a verb is missing; see cubiememctl --help");
+    }
+    if (result < 0) {
+        const struct verb *verb = verb_find(argv[optind]);
+        result = verb ? run(&ctl, verb, argc - optind, argv + optind)
+                      : ctl_fail(CTL_USAGE, "%s: no such verb; see cubiememctl --help",
+                                 argv[optind]);
+    }
+    if (fflush(stdout) != 0 && result == CTL_OK) {
+        result = ctl_fail(CTL_FAILED, "cannot write the result");
+    }
+    return result;
+}

@@ -1,0 +1,562 @@
+/*
+ * answer - typed results on their way out, see answer.h
+ */
+#include "answer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "checked.h"
+#include "connection.h"
+#include "fdset.h"
+#include "status.h"
+#include "transaction.h"
+
+/* Room for the envelope, a Result and the figures of a response in each part. */
+#define PART_SIZE (PACKET_MAX_SIZE - 2048)
+
+static void answered(struct session *session, uint64_t request_id)
+{
+    if (request_id != 0 && session->n_under_way > 0) {
+        session->n_under_way--;
+    }
+}
+
+/* Encodes and queues one message. */
+static void send_message(struct session *session, const Cubiemem__DaemonMessage *message,
+                         struct fdset *fds)
+{
+    size_t size = cubiemem__daemon_message__get_packed_size(message);
+    unsigned char *data = malloc(size > 0 ? size : 1);
+    if (data == NULL) {
+        if (fds != NULL) {
+            fdset_finish(fds);
+        }
+        connection_close(session->connection, "out of host memory for its answer");
+        return;
+    }
+    cubiemem__daemon_message__pack(message, data);
+    connection_send(session->connection, data, size, fds, message->packet);
+}
+
+void answer_message(struct session *session, uint64_t request_id,
+                    Cubiemem__DaemonMessage *message, int fd)
+{
+    Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
+    if (message->result == NULL) {
+        result.has_code = true;
+        message->result = &result;
+    }
+    message->has_id = true;
+    message->id = request_id;
+    struct fdset fds = FDSET_INIT;
+    if (fd >= 0) {
+        fdset_consume(&fds, fd);
+        message->has_packet = true;
+        message->packet = connection_next_packet(session->connection);
+    }
+    send_message(session, message, &fds);
+    answered(session, request_id);
+}
+
+void answer_event(struct session *session, Cubiemem__DaemonMessage *message)
+{
+    message->has_id = true;
+    message->id = 0;
+    send_message(session, message, NULL);
+}
+
+void answer_status(struct session *session, uint64_t request_id, int status, const char *text)
+{
+    Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
+    Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
+    result.has_code = true;
+    result.code = status;
+    if (status != CUBIEMEM_OK) {
+        result.text = (char *)(uintptr_t)(text != NULL ? text : status_text(status));
+    }
+    message.result = &result;
+    answer_message(session, request_id, &message, -1);
+}
+
+/* --------------------------------------------------------------- refusals */
+
+static void set_figure(uint64_t figure, protobuf_c_boolean *has_p, uint64_t *figure_p)
+{
+    *has_p = figure != UINT64_MAX;
+    *figure_p = figure;
+}
+
+/* "what: why; asked 600 MiB, held 0 B, cap 512 MiB, free ...; limited by cap" */
+static void refusal_text(int status, const struct policy_refusal *refusal, const char *more,
+                         char *text, size_t size)
+{
+    char what[300] = "";
+    if (refusal->instance != NULL && refusal->label != NULL) {
+        snprintf(what, sizeof(what), "instance '%.120s', array '%.120s': ", refusal->instance,
+                 refusal->label);
+    } else if (refusal->instance != NULL) {
+        snprintf(what, sizeof(what), "instance '%.200s': ", refusal->instance);
+    }
+    char figures[400] = "";
+    if (refusal->asked != UINT64_MAX && status != CUBIEMEM_INVALID_REQUEST) {
+        char asked[SIZE_TEXT_MAX], held[SIZE_TEXT_MAX], cap[SIZE_TEXT_MAX], free_[SIZE_TEXT_MAX],
+            largest[SIZE_TEXT_MAX];
+        snprintf(figures, sizeof(figures),
+                 "; asked %s, held %s, cap %s, free %s, the largest that fits in one chunk %s%s%.80s",
+                 size_format(refusal->asked, asked), size_format(refusal->held, held),
+                 size_format(refusal->cap, cap), size_format(refusal->free, free_),
+                 size_format(refusal->largest, largest),
+                 refusal->limited_by[0] != '\0' ? ", limited by " : "", refusal->limited_by);
+    }
+    snprintf(text, size, "%s%s%s%s%s", what,
+             refusal->why != NULL ? refusal->why : status_text(status), figures,
+             more != NULL ? "; " : "", more != NULL ? more : "");
+}
+
+void answer_refusal(struct session *session, uint64_t request_id, int status, CUresult cu_result,
+                    const struct policy_refusal *refusal, const char *text)
+{
+    char line[900];
+    refusal_text(status, refusal, text, line, sizeof(line));
+    Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
+    Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
+    result.has_code = true;
+    result.code = status;
+    result.has_cu_result = cu_result != CUDA_SUCCESS;
+    result.cu_result = (int32_t)cu_result;
+    result.text = line;
+    if (refusal->asked != UINT64_MAX) {
+        set_figure(refusal->asked, &result.has_asked, &result.asked);
+        set_figure(refusal->held, &result.has_held, &result.held);
+        set_figure(refusal->cap, &result.has_cap, &result.cap);
+        set_figure(refusal->free, &result.has_free, &result.free);
+        set_figure(refusal->largest, &result.has_largest, &result.largest);
+    }
+    if (refusal->limited_by[0] != '\0') {
+        result.limited_by = (char *)(uintptr_t)refusal->limited_by;
+    }
+    result.has_warnings = refusal->warnings != 0;
+    result.warnings = refusal->warnings;
+    message.result = &result;
+    answer_message(session, request_id, &message, -1);
+}
+
+/* ------------------------------------------------------------------- text */
+
+void answer_json(struct session *session, uint64_t request_id, char *json)
+{
+    if (json == NULL) {
+        answer_status(session, request_id, CUBIEMEM_HOST_MEMORY, NULL);
+        return;
+    }
+    size_t left = strlen(json);
+    const char *at = json;
+    uint32_t part = 0;
+    do {
+        /* The pieces are strings of their own: cut between characters. */
+        size_t size = left < PART_SIZE ? left : PART_SIZE;
+        while (size < left && ((unsigned char)at[size] & 0xc0) == 0x80) {
+            size--;
+        }
+        char *piece = strndup(at, size);
+        if (piece == NULL) {
+            connection_close(session->connection, "out of host memory for its answer");
+            break;
+        }
+        Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
+        Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
+        Cubiemem__StatusReply reply = CUBIEMEM__STATUS_REPLY__INIT;
+        result.has_code = true;
+        reply.n_json = 1;
+        reply.json = &piece;
+        message.has_id = message.has_part = message.has_more = true;
+        message.id = request_id;
+        message.part = part++;
+        message.more = size < left;
+        message.result = &result;
+        message.status = &reply;
+        send_message(session, &message, NULL);
+        free(piece);
+        at += size;
+        left -= size;
+    } while (left > 0 && !connection_is_closing(session->connection));
+    free(json);
+    answered(session, request_id);
+}
+
+/* ----------------------------------------------------------------- grants */
+
+/* One part of one member's ArrayResponse, encoded. */
+struct answer_part {
+    struct session *session;
+    unsigned char *data;
+    size_t size;
+    struct fdset fds;
+    uint64_t packet;
+    uint64_t ends_request; /* the id that this part answers */
+    struct answer_part *next, *prev;
+};
+
+struct answer_batch {
+    struct answer_part *parts;
+};
+
+/* What is being put together for one member. */
+struct builder {
+    struct answer_batch *batch;
+    const struct transaction *transaction;
+    struct session *session;
+    struct instance *instance;
+    uint64_t id; /* of the request; 0: an event */
+    uint32_t part;
+    size_t size; /* of what is in the response, about */
+    uint64_t grant;
+    Cubiemem__ArrayResponse response;
+    Cubiemem__Block **blocks;
+    Cubiemem__ArrayPlacement **arrays;
+    struct fdset fds;
+    struct arena *arena;
+};
+
+/* The little structs of one part; all go at once. */
+struct arena {
+    struct arena *next;
+    max_align_t data[];
+};
+
+static void *arena_take(struct builder *builder, size_t size)
+{
+    struct arena *piece = calloc(1, sizeof(*piece) + size);
+    if (piece == NULL) {
+        return NULL;
+    }
+    piece->next = builder->arena;
+    builder->arena = piece;
+    return piece->data;
+}
+
+static void part_reset(struct builder *builder)
+{
+    while (builder->arena != NULL) {
+        struct arena *piece = builder->arena;
+        builder->arena = piece->next;
+        free(piece);
+    }
+    fdset_finish(&builder->fds);
+    cubiemem__array_response__init(&builder->response);
+    builder->response.has_instance_id = true;
+    builder->response.instance_id = builder->instance->id;
+    builder->response.blocks = builder->blocks;
+    builder->response.arrays = builder->arrays;
+    builder->size = 0;
+}
+
+static int part_end(struct builder *builder, bool more)
+{
+    Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
+    Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
+    const struct policy_plan *plan = builder->transaction->plan;
+    Cubiemem__ArrayResponse *response = &builder->response;
+    result.has_code = true;
+    if (!more) {
+        response->has_runs = response->has_chunks = response->has_chunk_length = true;
+        response->has_tail_length = response->has_grant = response->has_warnings = true;
+        response->runs = plan->partition.runs;
+        response->chunks = plan->partition.chunks;
+        response->chunk_length = plan->partition.chunk_length;
+        response->tail_length = plan->partition.tail_length;
+        response->grant = builder->grant;
+        response->warnings = plan->warnings;
+        response->device_uuid = builder->session->daemon->device.uuid;
+        result.has_warnings = plan->warnings != 0;
+        result.warnings = plan->warnings;
+    }
+    message.has_id = message.has_part = message.has_more = true;
+    message.id = builder->id;
+    message.part = builder->part++;
+    message.more = more;
+    message.result = &result;
+    message.response = response;
+    if (builder->fds.n > 0) {
+        message.has_packet = true;
+        message.packet = connection_next_packet(builder->session->connection);
+    }
+    struct answer_part *part = calloc(1, sizeof(*part));
+    if (part == NULL) {
+        return CUBIEMEM_HOST_MEMORY;
+    }
+    part->size = cubiemem__daemon_message__get_packed_size(&message);
+    part->data = malloc(part->size);
+    if (part->data == NULL) {
+        free(part);
+        return CUBIEMEM_HOST_MEMORY;
+    }
+    cubiemem__daemon_message__pack(&message, part->data);
+    part->session = builder->session;
+    part->packet = message.packet;
+    part->ends_request = more ? 0 : builder->id;
+    fdset_move(&part->fds, &builder->fds);
+    DL_APPEND(builder->batch->parts, part);
+    part_reset(builder);
+    return CUBIEMEM_OK;
+}
+
+static int make_room(struct builder *builder, size_t size, bool fd)
+{
+    if (builder->size + size <= PART_SIZE && (!fd || builder->fds.n < PACKET_MAX_FDS)) {
+        return CUBIEMEM_OK;
+    }
+    return part_end(builder, true);
+}
+
+/* The block as last in the part, begun (again) if it is not there. */
+static Cubiemem__Block *open_block(struct builder *builder, const struct block *block,
+                                   size_t n_segments)
+{
+    Cubiemem__ArrayResponse *response = &builder->response;
+    if (response->n_blocks > 0 &&
+        response->blocks[response->n_blocks - 1]->block_id == block->id) {
+        return response->blocks[response->n_blocks - 1];
+    }
+    Cubiemem__Block *open = arena_take(builder, sizeof(*open));
+    Cubiemem__Segment **segments = arena_take(builder, (n_segments + 1) * sizeof(*segments));
+    if (open == NULL || segments == NULL) {
+        return NULL;
+    }
+    cubiemem__block__init(open);
+    open->has_block_id = open->has_size = open->has_kind = open->has_generation = true;
+    open->block_id = block->id;
+    open->size = block->size;
+    open->kind = (Cubiemem__HandleKind)block->kind;
+    open->generation = block->generation;
+    open->segments = segments;
+    response->blocks[response->n_blocks++] = open;
+    builder->size += 64;
+    return open;
+}
+
+static int add_segment(struct builder *builder, const struct block *block, size_t n_segments,
+                       const struct segment *segment, bool held)
+{
+    bool legacy = block->kind == CUBIEMEM_HANDLE_LEGACY;
+    bool fd = !held && !legacy;
+    int status = make_room(builder, legacy ? 224 : 96, fd);
+    if (status != CUBIEMEM_OK) {
+        return status;
+    }
+    Cubiemem__Block *open = open_block(builder, block, n_segments);
+    if (open != NULL && legacy) {
+        open->has_legacy_handle = open->has_legacy_offset = true;
+        open->legacy_handle.data = (uint8_t *)(uintptr_t)segment->legacy_handle;
+        open->legacy_handle.len = sizeof(segment->legacy_handle);
+        builder->size += 120;
+        return CUBIEMEM_OK;
+    }
+    Cubiemem__Segment *out = arena_take(builder, sizeof(*out));
+    if (open == NULL || out == NULL) {
+        return CUBIEMEM_HOST_MEMORY;
+    }
+    cubiemem__segment__init(out);
+    out->has_segment_id = out->has_size = out->has_held = true;
+    out->segment_id = segment->id;
+    out->size = segment->size;
+    out->held = held;
+    if (fd && !fdset_dup(&builder->fds, segment->fd)) {
+        return CUBIEMEM_NO_FDS;
+    }
+    open->segments[open->n_segments++] = out;
+    builder->size += 32;
+    return CUBIEMEM_OK;
+}
+
+/* The new block's segments: what it has (kept whole), or its parts. */
+static int add_block(struct builder *builder, const struct block *block, size_t *next_part)
+{
+    const struct backing *backing = &builder->transaction->backing;
+    int status = CUBIEMEM_OK;
+    size_t n = 0;
+    if (block->kept) {
+        const struct segment *segment;
+        LL_COUNT(block->segments, segment, n);
+        LL_FOREACH(block->segments, segment)
+        {
+            if (status == CUBIEMEM_OK) {
+                status = add_segment(builder, block, n, segment, true);
+            }
+        }
+        return status;
+    }
+    /* The parts stand in the order of the blocks; those of a member that is gone
+     * have no block any more. */
+    while (*next_part < backing->n_parts && backing->parts[*next_part].block != block) {
+        ++*next_part;
+    }
+    while (*next_part + n < backing->n_parts && backing->parts[*next_part + n].block == block) {
+        n++;
+    }
+    for (size_t i = 0; i < n && status == CUBIEMEM_OK; i++) {
+        const struct backing_part *part = &backing->parts[*next_part + i];
+        status = add_segment(builder, block, n, part->segment, part->from != NULL);
+    }
+    *next_part += n;
+    return status;
+}
+
+static int add_array(struct builder *builder, const struct policy_plan_member *member,
+                     const struct policy_array *array)
+{
+    size_t size = strlen(array->label) + 11u * array->rank + 64;
+    int status = make_room(builder, size, false);
+    if (status != CUBIEMEM_OK) {
+        return status;
+    }
+    Cubiemem__ArrayPlacement *out = arena_take(builder, sizeof(*out));
+    if (out == NULL) {
+        return CUBIEMEM_HOST_MEMORY;
+    }
+    cubiemem__array_placement__init(out);
+    out->label = (char *)(uintptr_t)array->label;
+    out->has_block_id = out->has_offset = out->has_nbytes = out->has_memory = true;
+    out->offset = array->offset;
+    out->nbytes = array->nbytes;
+    out->n_shape = array->rank;
+    out->shape = (int64_t *)(uintptr_t)array->shape;
+    out->dtype = (char *)(uintptr_t)dtype_name(array->dtype);
+    out->memory = (Cubiemem__Memory)array->memory;
+    for (size_t i = 0; array->block_id != 0 && i < member->n_blocks; i++) {
+        if (member->blocks[i].id == array->block_id) {
+            out->block_id = ((const struct block *)member->blocks[i].data)->id;
+            break;
+        }
+    }
+    builder->arrays[builder->response.n_arrays++] = out;
+    builder->size += size;
+    return CUBIEMEM_OK;
+}
+
+static int add_dropped(struct builder *builder, const struct policy_plan_member *member)
+{
+    uint64_t *ids = NULL;
+    for (size_t i = 0; i < member->n_dropped; i++) {
+        const struct block *block = member->dropped[i]->data;
+        if (block->kept) {
+            continue;
+        }
+        int status = make_room(builder, 16, false);
+        if (status != CUBIEMEM_OK) {
+            return status;
+        }
+        if (builder->response.n_dropped_blocks == 0) {
+            ids = arena_take(builder, (member->n_dropped - i) * sizeof(*ids));
+            if (ids == NULL) {
+                return CUBIEMEM_HOST_MEMORY;
+            }
+            builder->response.dropped_blocks = ids;
+        }
+        ids[builder->response.n_dropped_blocks++] = block->id;
+        builder->size += 11;
+    }
+    return CUBIEMEM_OK;
+}
+
+static int encode_member(struct answer_batch *batch, const struct transaction *transaction,
+                         const struct policy_plan_member *member, uint64_t grant, uint64_t id,
+                         size_t *next_part)
+{
+    struct builder builder = {.batch = batch, .transaction = transaction, .id = id};
+    builder.instance = policy_instance_data(member->instance);
+    builder.session = builder.instance->session;
+    builder.grant = grant;
+    builder.blocks = calloc(member->n_blocks + 1, sizeof(*builder.blocks));
+    builder.arrays = calloc(member->n_arrays + 1, sizeof(*builder.arrays));
+    int status = builder.blocks != NULL && builder.arrays != NULL ? CUBIEMEM_OK
+                                                                  : CUBIEMEM_HOST_MEMORY;
+    fdset_init(&builder.fds);
+    part_reset(&builder);
+    for (size_t i = 0; i < member->n_blocks && status == CUBIEMEM_OK; i++) {
+        status = add_block(&builder, member->blocks[i].data, next_part);
+    }
+    for (size_t i = 0; i < member->n_arrays && status == CUBIEMEM_OK; i++) {
+        status = add_array(&builder, member, &member->arrays[i]);
+    }
+    if (status == CUBIEMEM_OK) {
+        status = add_dropped(&builder, member);
+    }
+    if (status == CUBIEMEM_OK) {
+        status = part_end(&builder, false);
+    }
+    part_reset(&builder);
+    free(builder.blocks);
+    free(builder.arrays);
+    return status;
+}
+
+void answer_grant_drop(struct answer_batch *batch)
+{
+    struct answer_part *part, *next;
+    DL_FOREACH_SAFE(batch->parts, part, next)
+    {
+        fdset_finish(&part->fds);
+        free(part->data);
+        free(part);
+    }
+    free(batch);
+}
+
+/* Nothing was queued and no pair is cached: there is nothing to tell but OK. */
+static int encode_nothing(struct answer_batch *batch, const struct transaction *transaction)
+{
+    struct policy_plan_member nobody = {.instance = transaction->trigger->policy};
+    size_t next_part = 0;
+    return encode_member(batch, transaction, &nobody, 0, transaction->request_id, &next_part);
+}
+
+int answer_grant_encode(const struct transaction *transaction, uint64_t grant,
+                        struct answer_batch **batch_p)
+{
+    struct answer_batch *batch = calloc(1, sizeof(*batch));
+    if (batch == NULL) {
+        return CUBIEMEM_HOST_MEMORY;
+    }
+    const struct policy_plan *plan = transaction->plan;
+    const struct policy_instance *trigger = transaction->trigger->policy;
+    const struct policy_plan_member *own = NULL;
+    size_t own_part = 0, next_part = 0;
+    int status = CUBIEMEM_OK;
+    for (size_t i = 0; i < plan->n_members && status == CUBIEMEM_OK; i++) {
+        const struct policy_plan_member *member = &plan->members[i];
+        if (member->instance == trigger) {
+            own = member; /* the answer goes last: then all the rest is known */
+            own_part = next_part;
+        } else if (member->instance != NULL) {
+            status = encode_member(batch, transaction, member, grant, 0, &next_part);
+        }
+    }
+    if (status == CUBIEMEM_OK) {
+        status = own != NULL ? encode_member(batch, transaction, own, grant,
+                                             transaction->request_id, &own_part)
+                             : encode_nothing(batch, transaction);
+    }
+    if (status != CUBIEMEM_OK) {
+        answer_grant_drop(batch);
+        return status;
+    }
+    *batch_p = batch;
+    return CUBIEMEM_OK;
+}
+
+void answer_grant_send(struct answer_batch *batch)
+{
+    struct answer_part *part, *next;
+    DL_FOREACH_SAFE(batch->parts, part, next)
+    {
+        connection_send(part->session->connection, part->data, part->size, &part->fds,
+                        part->packet);
+        answered(part->session, part->ends_request);
+        free(part);
+    }
+    free(batch);
+}

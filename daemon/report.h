@@ -1,0 +1,14 @@
+/*
+ * report - the whole state as one JSON document
+ *
+ * What `cubiememctl status --json` prints; its schema is in cubiememctl(1).
+ */
+#ifndef DAEMON_REPORT_H
+#define DAEMON_REPORT_H
+
+#include "daemon.h"
+
+/* malloc'ed; NULL when host memory is short. */
+char *report_json(const struct daemon *daemon);
+
+#endif

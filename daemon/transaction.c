@@ -1,0 +1,572 @@
+/*
+ * transaction - one Allocate from the request to its answer, see transaction.h
+ */
+#include "transaction.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "answer.h"
+#include "checked.h"
+#include "dispatch.h"
+#include "legacy.h"
+#include "log.h"
+#include "status.h"
+
+#define MAX_TRIES 4
+
+static void transaction_plan(struct transaction *transaction);
+
+/* ------------------------------------------------------------ group locks */
+
+static bool same_group(const struct instance *a, const struct instance *b)
+{
+    struct policy_instance_view left, right;
+    policy_instance_read(a->policy, &left);
+    policy_instance_read(b->policy, &right);
+    if (left.shared != right.shared || strcmp(left.group, right.group) != 0) {
+        return false;
+    }
+    return left.shared ? left.identity.uid == right.identity.uid : a->session == b->session;
+}
+
+bool transaction_locks(const struct instance *instance)
+{
+    const struct transaction *transaction = instance->session->daemon->transactions;
+    while (transaction != NULL && (transaction->trigger == NULL ||
+                                   !same_group(transaction->trigger, instance))) {
+        transaction = transaction->next;
+    }
+    return transaction != NULL;
+}
+
+/* -------------------------------------------------------------- the ends */
+
+static void transaction_destroy(struct transaction *transaction)
+{
+    struct daemon *daemon = transaction->daemon;
+    assert(!transaction->job_running && transaction->legacy_wants == NULL);
+    DL_DELETE(daemon->transactions, transaction);
+    if (transaction->plan != NULL) {
+        policy_plan_destroy(transaction->plan);
+    }
+    free(transaction->job.release);
+    free(transaction->job.created);
+    free(transaction->job_sizes);
+    free(transaction);
+    dispatch_unpark(daemon);
+}
+
+/* Everything that a plan did is undone; the transaction itself goes on. */
+static void unplan(struct transaction *transaction)
+{
+    if (transaction->plan != NULL) {
+        backing_undo(&transaction->backing, transaction->daemon, transaction->plan);
+        policy_abort(transaction->daemon->policy, transaction->plan);
+        policy_plan_destroy(transaction->plan);
+        transaction->plan = NULL;
+    }
+}
+
+static void refuse(struct transaction *transaction, int status, struct policy_refusal *refusal)
+{
+    unplan(transaction);
+    if (transaction->session != NULL) {
+        struct policy_refusal none = {.free = UINT64_MAX, .largest = UINT64_MAX,
+                                      .asked = UINT64_MAX, .held = UINT64_MAX,
+                                      .cap = UINT64_MAX};
+        answer_refusal(transaction->session, transaction->request_id, status,
+                       transaction->cu_result, refusal != NULL ? refusal : &none,
+                       transaction->yielded
+                           ? "the arrays that were to be replaced had been given up before"
+                           : NULL);
+    }
+    transaction_destroy(transaction);
+}
+
+/* New numbers for the owners of the batch; their work words learn them. */
+static void number_grant(const struct policy_plan *plan, uint64_t grant)
+{
+    for (size_t i = 0; i < plan->n_members; i++) {
+        if (plan->members[i].requester && plan->members[i].instance != NULL) {
+            struct instance *instance = policy_instance_data(plan->members[i].instance);
+            struct control_owner *owner =
+                control_page_owner(instance->session->pages, instance->owner_slot);
+            atomic_store(&owner->granted, grant);
+        }
+    }
+}
+
+/* The blocks that the commit let go: what was kept lives on as the new block,
+ * of the others the client owes what no new block took. */
+static void settle_gone(struct daemon *daemon)
+{
+    while (daemon->gone != NULL) {
+        struct block *block = daemon->gone;
+        daemon->gone = block->next;
+        block->next = NULL;
+        if (block->kept) {
+            block->kept = false;
+        } else {
+            block_end(block, BLOCK_OWED);
+        }
+    }
+}
+
+static void grant(struct transaction *transaction)
+{
+    struct daemon *daemon = transaction->daemon;
+    struct policy_plan *plan = transaction->plan;
+    uint64_t number = daemon->last_grant + 1;
+    struct answer_batch *batch;
+    int status = answer_grant_encode(transaction, number, &batch);
+    if (status != CUBIEMEM_OK) {
+        refuse(transaction, status, NULL);
+        return;
+    }
+    daemon->last_grant = number;
+    backing_apply(&transaction->backing);
+    backing_finish(&transaction->backing);
+    number_grant(plan, number);
+    policy_commit(daemon->policy, plan);
+    settle_gone(daemon);
+    answer_grant_send(batch);
+    log_debug("client %" PRIu64 ": granted %" PRIu64 " bytes in %" PRIu64 " chunks of %" PRIu64
+              " runs",
+              transaction->session->id, plan->wanted, plan->partition.chunks,
+              plan->partition.chunk_length);
+    transaction_destroy(transaction);
+}
+
+/* --------------------------------------------------------------- creating */
+
+static void creating_done(struct transaction *transaction)
+{
+    if (transaction->job_running || transaction->legacy_wants != NULL) {
+        return;
+    }
+    if (transaction->session == NULL) {
+        refuse(transaction, CUBIEMEM_CANCELLED, NULL);
+        return;
+    }
+    if (transaction->failure == CUBIEMEM_OK) {
+        grant(transaction);
+        return;
+    }
+    int failure = transaction->failure;
+    transaction->failure = CUBIEMEM_OK;
+    if (failure == CUBIEMEM_NO_MEMORY && ++transaction->n_tries < MAX_TRIES) {
+        /* Somebody outside took what was free: plan with what there is now. */
+        unplan(transaction);
+        transaction_plan(transaction);
+        return;
+    }
+    refuse(transaction, failure, NULL);
+}
+
+/* A helper's allocation as a segment, lent. */
+static struct segment *legacy_segment(struct daemon *daemon, const struct legacy_block *made,
+                                      uint64_t block_id)
+{
+    struct segment *segment = calloc(1, sizeof(*segment));
+    if (segment != NULL) {
+        segment->id = atomic_fetch_add(&daemon->device.next_id, 1) + 1;
+        segment->size = made->size;
+        segment->fd = -1;
+        segment->legacy_key = made->generation;
+        segment->block_id = block_id;
+        memcpy(segment->legacy_handle, made->handle, sizeof(segment->legacy_handle));
+    }
+    return segment;
+}
+
+static void legacy_made(int status, CUresult result, const struct legacy_block *made, void *data)
+{
+    struct legacy_want *want = data;
+    struct transaction *transaction = want->transaction;
+    struct daemon *daemon = transaction->daemon;
+    struct backing_part *part = &transaction->backing.parts[want->part];
+    LL_DELETE(transaction->legacy_wants, want);
+    if (status == CUBIEMEM_OK && part->block != NULL) {
+        part->segment = legacy_segment(daemon, made, part->block->id);
+        status = part->segment != NULL ? CUBIEMEM_OK : CUBIEMEM_HOST_MEMORY;
+    }
+    if (part->segment != NULL) {
+        books_lend_new(&daemon->books, part->size);
+    } else {
+        books_unpromise(&daemon->books, part->size);
+    }
+    if (status != CUBIEMEM_OK && part->block != NULL) {
+        transaction->failure = status;
+        transaction->cu_result = result;
+    }
+    free(want);
+    creating_done(transaction);
+}
+
+/* Asks the helpers for what the plan has of legacy blocks. */
+static void make_legacy(struct transaction *transaction)
+{
+    struct backing *backing = &transaction->backing;
+    for (size_t i = 0; i < backing->n_parts; i++) {
+        struct backing_part *part = &backing->parts[i];
+        if (part->segment != NULL || !backing_part_is_legacy(part)) {
+            continue;
+        }
+        struct legacy_want *want = malloc(sizeof(*want));
+        struct legacy_helper *helper;
+        int status = want == NULL || part->block == NULL
+                         ? CUBIEMEM_HOST_MEMORY
+                         : session_legacy_helper(part->block->instance->session, &helper);
+        if (status == CUBIEMEM_OK) {
+            *want = (struct legacy_want){transaction, i, NULL};
+            status = legacy_helper_alloc(helper, part->size, legacy_made, want);
+        }
+        if (status != CUBIEMEM_OK) {
+            free(want);
+            books_unpromise(&transaction->daemon->books, part->size);
+            transaction->failure = part->block != NULL ? status : transaction->failure;
+            continue;
+        }
+        LL_PREPEND(transaction->legacy_wants, want);
+    }
+}
+
+/* The created segments take the places of the parts that were missing. */
+static void place_created(struct transaction *transaction)
+{
+    struct daemon *daemon = transaction->daemon;
+    struct backing *backing = &transaction->backing;
+    size_t at = 0;
+    for (size_t i = 0; i < backing->n_parts; i++) {
+        struct backing_part *part = &backing->parts[i];
+        if (part->segment != NULL || backing_part_is_legacy(part)) {
+            continue;
+        }
+        if (transaction->job.n_created == 0) {
+            books_unpromise(&daemon->books, part->size);
+            continue;
+        }
+        struct segment *segment = transaction->job.created[at++];
+        books_lend_new(&daemon->books, segment->size);
+        if (part->block != NULL) {
+            part->segment = segment;
+        } else { /* nobody has seen it: as good as new for anybody, through the driver */
+            segment->next = NULL;
+            books_return(&daemon->books, segment->size);
+            cached_to_driver(daemon, segment);
+        }
+    }
+}
+
+static void job_done(struct grant_job *job)
+{
+    struct transaction *transaction = job->data;
+    struct daemon *daemon = transaction->daemon;
+    transaction->job_running = false;
+    place_created(transaction);
+    daemon_read_device(daemon, job);
+    if (job->status != CUBIEMEM_OK) {
+        transaction->failure = job->status;
+        transaction->cu_result = job->cu_result;
+    }
+    for (size_t i = 0; i < job->n_release; i++) { /* only when the thread was cancelled */
+        if (job->release[i] != NULL) {
+            reclaim_thread_submit(daemon->reclaim, job->release[i]);
+        }
+    }
+    if (transaction->failure == CUBIEMEM_OK && transaction->session != NULL) {
+        make_legacy(transaction);
+    } else {
+        books_unpromise(&daemon->books, transaction->backing.legacy_missing);
+    }
+    creating_done(transaction);
+}
+
+static bool job_fill(struct transaction *transaction, struct segment *release)
+{
+    struct grant_job *job = &transaction->job;
+    struct backing *backing = &transaction->backing;
+    size_t n_release;
+    struct segment *segment;
+    LL_COUNT(release, segment, n_release);
+    free(job->release);
+    free(job->created);
+    free(transaction->job_sizes);
+    memset(job, 0, sizeof(*job));
+    job->release = calloc(n_release + 1, sizeof(job->release[0]));
+    job->created = calloc(backing->n_parts + 1, sizeof(job->created[0]));
+    transaction->job_sizes = calloc(backing->n_parts + 1, sizeof(transaction->job_sizes[0]));
+    if (job->release == NULL || job->created == NULL || transaction->job_sizes == NULL) {
+        return false;
+    }
+    while (release != NULL) {
+        segment = release;
+        release = segment->next;
+        segment->next = NULL;
+        books_drain_cached(&transaction->daemon->books, segment->size, now_ns());
+        job->release[job->n_release++] = segment;
+    }
+    for (size_t i = 0; i < backing->n_parts; i++) {
+        if (backing->parts[i].segment == NULL && !backing_part_is_legacy(&backing->parts[i])) {
+            transaction->job_sizes[job->n_sizes++] = backing->parts[i].size;
+        }
+    }
+    job->sizes = transaction->job_sizes;
+    return true;
+}
+
+static void create(struct transaction *transaction)
+{
+    struct daemon *daemon = transaction->daemon;
+    struct backing *backing = &transaction->backing;
+    uint64_t missing = backing->missing + backing->legacy_missing;
+    uint64_t creatable = books_creatable(&daemon->books);
+    struct segment *release = NULL;
+    if (missing > creatable) {
+        release = pool_evict(daemon->pool, transaction->session->identity.uid,
+                             missing - creatable);
+    }
+    if (!job_fill(transaction, release)) {
+        cached_to_driver(daemon, release);
+        refuse(transaction, CUBIEMEM_HOST_MEMORY, NULL);
+        return;
+    }
+    books_promise(&daemon->books, missing);
+    if (transaction->job.n_release > 0) {
+        drain_watch(daemon);
+    }
+    transaction->state = TRANSACTION_CREATING;
+    transaction->job_running = true;
+    transaction->job.data = transaction;
+    transaction->job.done = job_done;
+    grant_thread_submit(daemon->grant, &transaction->job);
+}
+
+/* --------------------------------------------------------------- yielding */
+
+/* Gives up, in the policy and with the client, the arrays in blocks that are
+ * about to be replaced and not kept: their memory is needed first. */
+static void yield_member(struct daemon *daemon, const struct policy_plan_member *member,
+                         struct instance *instance)
+{
+    uint64_t *block_ids = calloc(member->n_dropped + 1, sizeof(*block_ids));
+    size_t n = 0;
+    if (block_ids == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < member->n_dropped; i++) {
+        block_ids[n++] = ((const struct block *)member->dropped[i]->data)->id;
+    }
+    Cubiemem__Yield yield = CUBIEMEM__YIELD__INIT;
+    yield.has_yield_id = yield.has_instance_id = true;
+    yield.yield_id = ++daemon->last_yield_id;
+    yield.instance_id = instance->id;
+    yield.block_ids = block_ids;
+    yield.n_block_ids = n;
+    Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
+    message.yield = &yield;
+    answer_event(instance->session, &message);
+    free(block_ids);
+}
+
+static bool start_yield(struct transaction *transaction)
+{
+    struct daemon *daemon = transaction->daemon;
+    struct policy_plan *plan = transaction->plan;
+    backing_undo(&transaction->backing, daemon, plan);
+    bool any = false;
+    for (size_t i = 0; i < plan->n_members; i++) {
+        struct policy_plan_member *member = &plan->members[i];
+        if (member->instance != NULL && member->n_dropped > 0) {
+            yield_member(daemon, member, policy_instance_data(member->instance));
+            any = true;
+        }
+    }
+    policy_abort(daemon->policy, plan);
+    transaction->plan = NULL;
+    for (size_t i = 0; any && i < plan->n_members; i++) {
+        struct policy_plan_member *member = &plan->members[i];
+        for (size_t a = 0; member->n_dropped > 0 && a < member->n_arrays; a++) {
+            policy_release_label(daemon->policy, member->instance, member->arrays[a].label);
+        }
+    }
+    policy_plan_destroy(plan);
+    while (daemon->gone != NULL) {
+        struct block *block = daemon->gone;
+        daemon->gone = block->next;
+        block_end(block, BLOCK_OWED);
+    }
+    transaction->state = TRANSACTION_YIELDING;
+    transaction->yielded |= any;
+    return any;
+}
+
+static bool still_owed(const struct daemon *daemon, const struct transaction *transaction)
+{
+    /* Members of a shared group are of one user; whoever of it owes may be one. */
+    for (const struct session *session = daemon->sessions; session != NULL;
+         session = session->next) {
+        if (session->owed != NULL && (session == transaction->session ||
+                                      session->identity.uid ==
+                                          transaction->session->identity.uid)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --------------------------------------------------------------- planning */
+
+/* Plans with the books as they are. Grants at once, or goes on to create. */
+static void transaction_plan(struct transaction *transaction)
+{
+    struct daemon *daemon = transaction->daemon;
+    struct policy_refusal refusal = {0};
+    int status = policy_plan(daemon->policy, transaction->trigger->policy,
+                             books_free(&daemon->books), false, &transaction->plan, &refusal);
+    if (status != CUBIEMEM_OK) {
+        transaction->plan = NULL;
+        refuse(transaction, status, &refusal);
+        return;
+    }
+    policy_reserve(daemon->policy, transaction->plan);
+    status = backing_prepare(&transaction->backing, daemon, transaction->plan);
+    if (status != CUBIEMEM_OK) {
+        policy_abort(daemon->policy, transaction->plan);
+        policy_plan_destroy(transaction->plan);
+        transaction->plan = NULL;
+        refuse(transaction, status, NULL);
+        return;
+    }
+    uint64_t missing = transaction->backing.missing + transaction->backing.legacy_missing;
+    if (missing == 0) {
+        grant(transaction);
+    } else if (missing <= books_free(&daemon->books)) {
+        create(transaction);
+    } else if (!start_yield(transaction)) {
+        refuse(transaction, CUBIEMEM_NO_MEMORY, &refusal);
+    } else {
+        transactions_wake(daemon);
+    }
+}
+
+/* The batch as it is now, if nothing has to be fetched for it. */
+static bool grant_from_hand(struct transaction *transaction)
+{
+    struct daemon *daemon = transaction->daemon;
+    struct policy_refusal refusal = {0};
+    if (!daemon->books.device_known ||
+        policy_plan(daemon->policy, transaction->trigger->policy, books_free(&daemon->books),
+                    false, &transaction->plan, &refusal) != CUBIEMEM_OK) {
+        return false;
+    }
+    struct policy_plan *plan = transaction->plan;
+    if (plan->wanted > plan->replaced + pool_size(daemon->pool) ||
+        (plan->partition.chunks > 1 && plan->wanted > plan->replaced)) {
+        policy_plan_destroy(plan); /* a fresh reading may change it */
+        transaction->plan = NULL;
+        return false;
+    }
+    policy_reserve(daemon->policy, plan);
+    int status = backing_prepare(&transaction->backing, daemon, plan);
+    if (status == CUBIEMEM_OK &&
+        transaction->backing.missing + transaction->backing.legacy_missing == 0) {
+        grant(transaction);
+        return true;
+    }
+    if (status == CUBIEMEM_OK) {
+        backing_undo(&transaction->backing, daemon, plan);
+    }
+    policy_abort(daemon->policy, plan);
+    policy_plan_destroy(plan);
+    transaction->plan = NULL;
+    return false;
+}
+
+static void reading_done(struct grant_job *job)
+{
+    struct transaction *transaction = job->data;
+    transaction->job_running = false;
+    daemon_read_device(transaction->daemon, job);
+    if (transaction->session == NULL || job->status == CUBIEMEM_CANCELLED) {
+        refuse(transaction, CUBIEMEM_CANCELLED, NULL);
+    } else if (!job->memory_known) {
+        refuse(transaction, CUBIEMEM_DEVICE_LOST, NULL);
+    } else {
+        transaction_plan(transaction);
+    }
+}
+
+static void read_then_plan(struct transaction *transaction)
+{
+    transaction->state = TRANSACTION_READING;
+    memset(&transaction->job, 0, sizeof(transaction->job));
+    transaction->job.data = transaction;
+    transaction->job.done = reading_done;
+    transaction->job_running = true;
+    grant_thread_submit(transaction->daemon->grant, &transaction->job);
+}
+
+void transaction_begin(struct session *session, struct instance *trigger, uint64_t request_id)
+{
+    struct transaction *transaction = calloc(1, sizeof(*transaction));
+    if (transaction == NULL) {
+        answer_status(session, request_id, CUBIEMEM_HOST_MEMORY, NULL);
+        return;
+    }
+    transaction->daemon = session->daemon;
+    transaction->session = session;
+    transaction->trigger = trigger;
+    transaction->request_id = request_id;
+    DL_APPEND(session->daemon->transactions, transaction);
+    if (!grant_from_hand(transaction)) {
+        read_then_plan(transaction);
+    }
+}
+
+/* ------------------------------------------------------------ interruptions */
+
+static void forget_instance(struct transaction *transaction, struct instance *instance)
+{
+    struct daemon *daemon = transaction->daemon;
+    if (transaction->plan == NULL) {
+        return;
+    }
+    backing_forget_instance(&transaction->backing, daemon, instance);
+    policy_plan_forget_instance(daemon->policy, transaction->plan, instance->policy);
+}
+
+void transactions_forget_session(struct daemon *daemon, struct session *session)
+{
+    struct transaction *transaction, *next;
+    DL_FOREACH_SAFE(daemon->transactions, transaction, next)
+    {
+        for (struct instance *instance = session->instances; instance != NULL;
+             instance = instance->hh.next) {
+            forget_instance(transaction, instance);
+        }
+        if (transaction->session != session) {
+            continue;
+        }
+        transaction->session = NULL;
+        transaction->trigger = NULL;
+        if (transaction->state == TRANSACTION_YIELDING) {
+            refuse(transaction, CUBIEMEM_CANCELLED, NULL);
+        }
+    }
+}
+
+void transactions_wake(struct daemon *daemon)
+{
+    struct transaction *transaction, *next;
+    DL_FOREACH_SAFE(daemon->transactions, transaction, next)
+    {
+        if (transaction->state == TRANSACTION_YIELDING && !still_owed(daemon, transaction)) {
+            read_then_plan(transaction);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+/*
+ * transaction - one Allocate from the request to its answer, all or nothing
+ *
+ *     reading -> planned and reserved -> creating -> granted
+ *        ^              |
+ *        +-- yielding --+     (what is replaced has to come back first)
+ *
+ * What the pool and the replaced blocks can back is granted at once. Otherwise
+ * the device is read, the batch planned with the fresh figures, its bytes
+ * promised, the missing segments made by the grant thread. A failure undoes all
+ * of it. Transactions under way do not wait for each other, but there is at most
+ * one of a stream group: messages that name an instance of such a group are
+ * parked until it is over.
+ */
+#ifndef DAEMON_TRANSACTION_H
+#define DAEMON_TRANSACTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "session.h"
+
+enum transaction_state { TRANSACTION_READING, TRANSACTION_YIELDING, TRANSACTION_CREATING };
+
+/* Where one segment of a new block comes from. */
+struct backing_part {
+    struct block *block;     /* new; NULL: its instance is gone meanwhile */
+    struct segment *segment; /* NULL: to be created, or made by a helper process */
+    struct block *from;      /* held by this replaced block; NULL: cached or created */
+    uint64_t size;
+    enum cubiemem_handle_kind kind;
+};
+
+/* What stands behind a plan's new blocks. */
+struct backing {
+    struct backing_part *parts;
+    size_t n_parts, room;
+    struct block **blocks; /* new ones, of this transaction until it commits */
+    size_t n_blocks, blocks_room;
+    uint64_t missing;        /* bytes of the parts that are to be created */
+    uint64_t legacy_missing; /* bytes of those that helpers are to make */
+};
+
+/* One block that a helper process is asked for. */
+struct legacy_want {
+    struct transaction *transaction;
+    size_t part; /* of its backing */
+    struct legacy_want *next;
+};
+
+struct transaction {
+    struct daemon *daemon;
+    struct session *session; /* who asked; NULL once it is gone */
+    struct instance *trigger;
+    uint64_t request_id;
+    enum transaction_state state;
+    struct policy_plan *plan; /* reserved, or NULL */
+    struct backing backing;
+    struct grant_job job;
+    uint64_t *job_sizes;
+    bool job_running;
+    struct legacy_want *legacy_wants; /* asked of helpers, not answered yet */
+    int failure; /* of something under way; OK so far */
+    CUresult cu_result;
+    unsigned n_tries;
+    bool yielded; /* replaced arrays were given up before */
+    struct transaction *prev, *next; /* daemon.transactions */
+};
+
+/* Begins an Allocate; the answer goes out through answer.h, perhaps at once. */
+void transaction_begin(struct session *session, struct instance *trigger, uint64_t request_id);
+
+/* Is one under way for the stream group of this instance? */
+bool transaction_locks(const struct instance *instance);
+
+/* The session is about to end. */
+void transactions_forget_session(struct daemon *daemon, struct session *session);
+
+/* Memory came back, or an owing session gave back: look again. */
+void transactions_wake(struct daemon *daemon);
+
+/* A job's reading goes into the books. */
+void daemon_read_device(struct daemon *daemon, const struct grant_job *job);
+
+/* backing.c */
+/* Finds what there is behind the plan's new blocks and lists what is missing.
+ * Cached segments that it takes count as lent. HOST_MEMORY or OK. */
+int backing_prepare(struct backing *backing, struct daemon *daemon, struct policy_plan *plan);
+/* Takes back what prepare and the creation did. */
+void backing_undo(struct backing *backing, struct daemon *daemon, struct policy_plan *plan);
+/* The parts become their blocks' segments, held by their sessions. */
+void backing_apply(struct backing *backing);
+/* Leaves out what was meant for an instance that is going. Parts keep their
+ * places, since somebody may be making some. */
+void backing_forget_instance(struct backing *backing, struct daemon *daemon,
+                             struct instance *instance);
+/* Is this part to be made by a helper process? */
+static inline bool backing_part_is_legacy(const struct backing_part *part)
+{
+    return part->kind == CUBIEMEM_HANDLE_LEGACY;
+}
+void backing_finish(struct backing *backing);
+
+#endif
