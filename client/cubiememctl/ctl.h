@@ -72,10 +72,7 @@ void status_print(const json_t *document, const struct listing_style *style, FIL
 void clients_print(const json_t *document, const struct listing_style *style, FILE *out);
 void instances_print(const json_t *document, const struct listing_style *style, FILE *out);
 void limits_print(const json_t *document, const struct listing_style *style, FILE *out);
-void groups_print(const json_t *groups, const struct listing_style *style, FILE *out);
-/* [{name, shared, client or uid, instances, cap_bytes, allocated_bytes}] out of
- * the clients' instances. */
-json_t *groups_collect(const json_t *document);
+void groups_print(const json_t *document, const struct listing_style *style, FILE *out);
 
 /* The verbs. */
 int cmd_status(const struct ctl *ctl, int argc, char **argv);

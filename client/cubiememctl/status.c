@@ -64,6 +64,7 @@ static void books_print(const json_t *document, const struct listing_style *styl
         const char *key, *name, *meaning;
     } rows[] = {
         {"budget_bytes", "budget", "what the daemon may hand out"},
+        {"reserve_bytes", "reserve", "of the device, kept from everybody"},
         {"lent_bytes", "lent", "held by clients"},
         {"cached_bytes", "cached", "given back, ready to be lent again"},
         {"draining_bytes", "draining", "of the dead, until the driver has it back"},
