@@ -68,7 +68,7 @@ struct policy_registration {
     struct policy_identity identity;
     const char *name;
     const char *group;       /* NULL: "default" */
-    bool shared;             /* the group is common to all scopes of the same uid (scenarios: of all) */
+    bool shared;             /* the group is common to all scopes of the same uid */
     const char *owner;       /* NULL: the name */
     bool manual;
     double proportion;       /* if manual */
@@ -149,7 +149,8 @@ typedef void policy_block_gone_fn(struct policy_instance *instance,
 void policy_set_block_gone(struct policy *policy, policy_block_gone_fn *fn, void *arg);
 
 /* Rule 1's `free`: labels that are not held are fine. */
-void policy_release_label(struct policy *policy, struct policy_instance *instance, const char *label);
+void policy_release_label(struct policy *policy, struct policy_instance *instance,
+                          const char *label);
 void policy_release_all(struct policy *policy, struct policy_instance *instance);
 
 /* ----------------------------------------------------------- work marks */
@@ -240,8 +241,9 @@ struct policy_refusal {
  * both modes. An owner with an instance in a reserved plan is no victim.
  *
  * Return: OK and a plan (policy_plan_destroy), or INVALID_REQUEST, TOO_LARGE,
- * NO_MEMORY, UNCHUNKABLE_TOO_LARGE, RUN_TOO_LARGE, HOST_MEMORY, or BUSY while
- * another plan of the group is reserved, with *refusal_p.
+ * NO_MEMORY, UNCHUNKABLE_TOO_LARGE, RUN_TOO_LARGE, HOST_MEMORY, LIMIT (all
+ * requests together have too many arrays), or BUSY while another plan of the
+ * group is reserved, with *refusal_p.
  */
 int policy_plan(const struct policy *policy, struct policy_instance *trigger, uint64_t free,
                 bool may_evict, struct policy_plan **plan_p, struct policy_refusal *refusal_p);

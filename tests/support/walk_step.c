@@ -18,8 +18,9 @@ static const struct {
 } granules[] = { { 1, 1, 1 },     { 4, 2, 1 },   { 16, 4, 1 },   { 64, 64, 1 },
                  { 12, 4, 1 },    { 128, 8, 1 }, { 256, 32, 1 }, { 2u << 20, 512, 1u << 14 } };
 
-static const double proportions[] = { 0,    0.05, 0.1,  0.2, 0.25, 0.3,         0.5,       0.9,
-                                      0.95, 1.0,  1e-9, 0.7, -0.1, 1.0000000001, 0.3333333, 1e-300 };
+static const double proportions[] = { 0,   0.05, 0.1,  0.2, 0.25, 0.3, 0.5,  0.9,
+                                      0.95, 1.0, 1e-9, 0.7, -0.1, 1.0000000001, 0.3333333,
+                                      1e-300 };
 
 static const int64_t runs[] = { 24, 24, 24, 24, 24, 24, 7, 40 };
 
@@ -228,8 +229,11 @@ static void print_arguments(const struct walk_step *step, FILE *out)
         break;
     case WALK_FREE:
         fprintf(out, ",\"label\":\"%s\"", step->label);
-        fprintf(out, step->manual ? ",\"process\":\"p%u\"" : "", step->process);
-        fprintf(out, step->manual ? "" : ",\"instance\":\"%s\"", step->instance);
+        if (step->manual) {
+            fprintf(out, ",\"process\":\"p%u\"", step->process);
+        } else {
+            fprintf(out, ",\"instance\":\"%s\"", step->instance);
+        }
         break;
     case WALK_FREE_ALL:
     case WALK_INVALIDATE_ALL:
