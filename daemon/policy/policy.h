@@ -158,6 +158,16 @@ void policy_release_all(struct policy *policy, struct policy_instance *instance)
 void policy_begin_work(struct policy *policy, struct policy_instance *instance);
 void policy_end_work(struct policy *policy, struct policy_instance *instance);
 
+/*
+ * The same as read elsewhere (the daemon: an owner's work word). The mark is set
+ * or cleared; last_begin, if later than what is known, becomes the owner's time,
+ * but never lies ahead of the clock.
+ */
+void policy_note_work(struct policy *policy, struct policy_instance *instance, bool working,
+                      uint64_t last_begin);
+/* The clock goes on to this time; it never goes back. */
+void policy_set_clock(struct policy *policy, uint64_t time);
+
 /* ---------------------------------------------------------------- batches */
 
 /* Rule 4: check, copy, replace the instance's earlier request, keep its place
