@@ -49,7 +49,8 @@ struct policy_config {
 };
 
 struct policy *policy_create(const struct policy_config *config);
-void policy_destroy(struct policy *policy); /* with all instances */
+/* With all instances; plans that are reserved are aborted before. */
+void policy_destroy(struct policy *policy);
 
 /* Names are scoped: the same owner, group or instance name in two scopes is
  * two of them. A scope is a session, or, for a shared group, a user. */
