@@ -277,8 +277,10 @@ char *options_help(void)
         fprintf(stream, "  %-*s", HELP_INDENT - 2, name);
         print_wrapped(stream, rows[i].help);
     }
-    fprintf(stream, "\nExit status: 0 ended by a signal, 2 bad option or path, 5 no driver or no\n"
-                    "such GPU, 6 configuration, 7 a live daemon or no socket on the path, else 1.\n");
+    fprintf(stream, "\n"
+                    "Exit status: 0 ended by a signal, 2 bad option or path, 5 no driver or no\n"
+                    "such GPU, 6 configuration, 7 a live daemon or no socket on the path, else "
+                    "1.\n");
     bool complete = ferror(stream) == 0;
     if (fclose(stream) != 0 || !complete) {
         free(text);
