@@ -331,7 +331,8 @@ static void take_release(struct fake_daemon *fake, const Cubiemem__Release *rele
 
 static void answer(struct fake_daemon *fake, const Cubiemem__ClientMessage *message)
 {
-    if (fake->handler != NULL && fake->handler(fake, message)) {
+    fake_handler_fn *handler = fake->handler;
+    if (handler != NULL && handler(fake, message)) {
         return;
     }
     if (message->hello != NULL) {
