@@ -133,7 +133,8 @@ static void answer_register(struct fake_daemon *fake, const Cubiemem__ClientMess
 
 static void answer_status(struct fake_daemon *fake, const Cubiemem__ClientMessage *from)
 {
-    for (int i = 0; i < fake->n_fake_parts; i++) {
+    int n = fake->n_fake_parts; /* the test may change it as soon as it has its answer */
+    for (int i = 0; i < n; i++) {
         Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
         Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
         Cubiemem__StatusReply status = CUBIEMEM__STATUS_REPLY__INIT;
@@ -142,7 +143,7 @@ static void answer_status(struct fake_daemon *fake, const Cubiemem__ClientMessag
         message.has_id = message.has_part = message.has_more = true;
         message.id = from->id;
         message.part = (uint32_t)i;
-        message.more = i + 1 < fake->n_fake_parts;
+        message.more = i + 1 < n;
         message.result = &result;
         message.status = &status;
         result.has_code = true;
@@ -278,7 +279,8 @@ static void grant_all(struct fake_daemon *fake, uint64_t id, uint64_t instance,
     grant->response.dropped_blocks = grant->dropped;
     for (size_t i = 0; i < allocate->n_requests; i++) {
         for (size_t j = 0; allocate->requests[i]->instance_id == instance &&
-                           j < allocate->requests[i]->n_arrays && j < 64; j++) {
+                           j < allocate->requests[i]->n_arrays && grant->response.n_arrays < 64;
+             j++) {
             grant_array(fake, grant, allocate->requests[i]->arrays[j]);
         }
     }
@@ -311,11 +313,27 @@ static void answer_allocate(struct fake_daemon *fake, const Cubiemem__ClientMess
     grant_all(fake, from->id, allocate->instance_id, allocate);
 }
 
+static void take_release(struct fake_daemon *fake, const Cubiemem__Release *release)
+{
+    for (size_t i = 0; i < fake->n_segments; i++) {
+        struct fake_segment *segment = &fake->segments[i];
+        bool goes = release->all;
+        for (size_t j = 0; j < release->n_labels; j++) {
+            goes = goes || strcmp(segment->label, release->labels[j]) == 0;
+        }
+        if (goes && segment->instance == release->instance_id) {
+            segment->live = false;
+        }
+    }
+    fake->n_releases++;
+}
+
 /* ----------------------------------------------------------- dispatch */
 
 static void answer(struct fake_daemon *fake, const Cubiemem__ClientMessage *message)
 {
-    if (fake->handler != NULL && fake->handler(fake, message)) {
+    fake_handler_fn *handler = fake->handler;
+    if (handler != NULL && handler(fake, message)) {
         return;
     }
     if (message->hello != NULL) {
@@ -336,7 +354,7 @@ static void answer(struct fake_daemon *fake, const Cubiemem__ClientMessage *mess
         fake->n_give_backs++;
         fake->n_given += (unsigned)message->give_back->n_segment_ids;
     } else if (message->release != NULL) {
-        fake->n_releases++;
+        take_release(fake, message->release);
     } else if (message->unregister_instance != NULL) {
         fake->n_unregisters++;
     } else if (message->evict_reply != NULL) {

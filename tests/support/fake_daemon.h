@@ -38,7 +38,7 @@ struct fake_daemon {
     int listener, stop;
     _Atomic int socket;
     pthread_t thread;
-    fake_handler_fn *handler;
+    fake_handler_fn *_Atomic handler;
     void *arg;
 
     struct driver *driver; /* NULL: no memory */
