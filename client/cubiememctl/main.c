@@ -64,7 +64,8 @@ static void usage_print(void)
     puts("Usage: cubiememctl [OPTION]... VERB [ARGUMENT]...\n"
          "See and steer cubiememd, which lends a GPU's memory to many processes.\n");
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-        printf("  %s %s\n        %s\n", verbs[i].name, verbs[i].arguments, verbs[i].summary);
+        printf("  %s%s%s\n        %s\n", verbs[i].name, *verbs[i].arguments ? " " : "",
+               verbs[i].arguments, verbs[i].summary);
     }
     puts("\n"
          "  -s, --socket PATH   the daemon's socket (else $CUBIEMEM_SOCKET)\n"
