@@ -80,6 +80,7 @@ NVCC := $(NVCC)
 CUDA_INCLUDE := $(patsubst %/cuda.h,%,$(firstword $(wildcard $(CUDA_HOME)/include/cuda.h)))
 CUDA_LIB := $(firstword $(wildcard $(CUDA_HOME)/lib64) $(wildcard $(CUDA_HOME)/lib))
 NVCC_ARCH ?= -arch=sm_75
+cudart := $(if $(NVCC),$(if $(CUDA_LIB),-L$(CUDA_LIB)) -lcudart_static -lstdc++ -ldl -lrt)
 
 # ------------------------------------------------------------------- flags
 warnings := -Wall -Wextra -Wshadow -Wformat=2 -Wvla -Wwrite-strings -Wundef \
@@ -124,6 +125,7 @@ client_src := $(wildcard client/*.c)
 ctl_src := $(wildcard client/cubiememctl/*.c)
 pkfit_src := $(wildcard client/examples/pkfit/*.c)
 pkfit_cu := $(if $(NVCC),$(wildcard client/examples/pkfit/*.cu))
+pkfit_cu_obj := $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(pkfit_cu))
 support_src := $(wildcard tests/support/*.c)
 unit_src := $(wildcard tests/unit/test_*.c)
 integration_src := $(wildcard tests/integration/test_*.c)
@@ -145,6 +147,7 @@ libdaemon := $(BUILD)/lib/libdaemon.a
 libclient := $(BUILD)/lib/libclient.a
 libsupport := $(BUILD)/lib/libsupport.a
 libctl := $(BUILD)/lib/libctl.a
+libpkfit := $(BUILD)/lib/libpkfit.a
 libstatic := $(stage)/libcubiemem.a
 libshared := $(stage)/libcubiemem.so.$(VERSION)
 libsim := $(stage)/libcubiemem-sim.so
@@ -208,6 +211,8 @@ $(libsupport): $(call obj,$(support_src))
 	$(archive)
 $(libctl): $(call obj,$(filter-out client/cubiememctl/main.c,$(ctl_src)))
 	$(archive)
+$(libpkfit): $(call obj,$(filter-out client/examples/pkfit/main.c,$(pkfit_src))) $(pkfit_cu_obj)
+	$(archive)
 
 # The installed archive is one object whose hidden symbols are local: it clashes
 # with no name of the program that it is linked into.
@@ -232,8 +237,8 @@ $(libsim): $(call obj,$(sim_src)) $(libproto)
 $(engine): $(call obj,$(engine_src)) $(call obj,$(sim_src)) $(libproto)
 	$(link) -ldl
 # The example: C on the simulated device, and a CUDA kernel where nvcc is.
-$(stage)/pkfit: $(call obj,$(pkfit_src)) $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(pkfit_cu)) $(libshared)
-	$(link) -L$(stage) -lcubiemem -lm $(if $(pkfit_cu),-L$(CUDA_LIB) -lcudart_static -lstdc++ -ldl -lrt)
+$(stage)/pkfit: $(call obj,client/examples/pkfit/main.c) $(libpkfit) $(libshared)
+	$(link) -L$(stage) -lcubiemem -lm $(cudart)
 
 template = $(call say,GEN,$@)sed -e 's|@prefix@|$(prefix)|' -e 's|@sbindir@|$(sbindir)|' \
 	-e 's|@libdir@|$(patsubst $(prefix)/%,$${prefix}/%,$(libdir))|' \
@@ -245,8 +250,9 @@ $(BUILD)/cubiememd@.service: systemd/cubiememd@.service.in $(BUILD)/knobs
 	$(template)
 
 # ------------------------------------------------------------------- tests
-test_libs = $(libsupport) $(libctl) $(libdaemon) $(libclient) $(libpolicy) $(libproto)
-test_link = $(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
+test_libs = $(libsupport) $(libpkfit) $(libctl) $(libdaemon) $(libclient) $(libpolicy) $(libproto)
+test_link = $(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) $(cudart) -ldl -lm
+.SECONDARY:
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(test_libs)
 	$(test_link) $(CMOCKA)
 $(stage)/%: $(BUILD)/obj/tests/gpu/%.o $(test_libs)

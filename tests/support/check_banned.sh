@@ -22,7 +22,6 @@ system|posix_spawn
 popen|posix_spawn
 tmpnam|mkstemp, memfd_create
 mktemp|mkstemp, mkdtemp
-signal|sigaction
 localtime|localtime_r
 gmtime|gmtime_r
 rand|getrandom, or a generator with a seed of its own
