@@ -21,16 +21,15 @@ void policy_reserve(struct policy *policy, struct policy_plan *shown)
     plan->group->plan = plan;
     for (size_t m = 0; m < shown->n_members; m++) {
         struct policy_plan_member *member = &shown->members[m];
-        struct policy_array *arrays =
-            plan->members[m].lot != NULL ? plan->members[m].lot->arrays : NULL;
+        struct lot *lot = plan->members[m].lot;
 
         /* A plan numbers its blocks from 1; from here on they have names. */
         for (size_t i = 0; i < member->n_blocks; i++) {
             member->blocks[i].id += first;
             policy->last_block++;
         }
-        for (size_t i = 0; i < member->n_arrays; i++) {
-            arrays[i].block_id += arrays[i].block_id != 0 ? first : 0;
+        for (size_t i = 0; lot != NULL && i < lot->n_arrays; i++) {
+            lot->arrays[i].block_id += lot->arrays[i].block_id != 0 ? first : 0;
         }
         member->instance->in_plan = true;
         member->instance->reserved = plan->members[m].reserved;

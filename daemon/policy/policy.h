@@ -68,7 +68,7 @@ struct policy_registration {
     struct policy_identity identity;
     const char *name;
     const char *group;       /* NULL: "default" */
-    bool shared;             /* the group is common to all scopes of the same uid (scenarios: of all) */
+    bool shared;             /* the group is common to all scopes of the same uid */
     const char *owner;       /* NULL: the name */
     bool manual;
     double proportion;       /* if manual */
@@ -149,7 +149,8 @@ typedef void policy_block_gone_fn(struct policy_instance *instance,
 void policy_set_block_gone(struct policy *policy, policy_block_gone_fn *fn, void *arg);
 
 /* Rule 1's `free`: labels that are not held are fine. */
-void policy_release_label(struct policy *policy, struct policy_instance *instance, const char *label);
+void policy_release_label(struct policy *policy, struct policy_instance *instance,
+                          const char *label);
 void policy_release_all(struct policy *policy, struct policy_instance *instance);
 
 /* ----------------------------------------------------------- work marks */

@@ -25,7 +25,7 @@
     X(QUEUE, 14, "queue")                                                                          \
     X(ALLOCATE, 14, "allocate")                                                                    \
     X(BEGIN_WORK, 2, "begin_work")                                                                 \
-    X(END_WORK, 12, "end_work")                                                                     \
+    X(END_WORK, 12, "end_work")                                                                    \
     X(FREE, 3, "free")                                                                             \
     X(FREE_ALL, 1, "free_all")                                                                     \
     X(INVALIDATE_ALL, 1, "invalidate_all")                                                         \
