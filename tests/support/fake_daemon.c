@@ -278,7 +278,8 @@ static void grant_all(struct fake_daemon *fake, uint64_t id, uint64_t instance,
     grant->response.dropped_blocks = grant->dropped;
     for (size_t i = 0; i < allocate->n_requests; i++) {
         for (size_t j = 0; allocate->requests[i]->instance_id == instance &&
-                           j < allocate->requests[i]->n_arrays && j < 64; j++) {
+                           j < allocate->requests[i]->n_arrays && grant->response.n_arrays < 64;
+             j++) {
             grant_array(fake, grant, allocate->requests[i]->arrays[j]);
         }
     }
@@ -311,6 +312,21 @@ static void answer_allocate(struct fake_daemon *fake, const Cubiemem__ClientMess
     grant_all(fake, from->id, allocate->instance_id, allocate);
 }
 
+static void take_release(struct fake_daemon *fake, const Cubiemem__Release *release)
+{
+    for (size_t i = 0; i < fake->n_segments; i++) {
+        struct fake_segment *segment = &fake->segments[i];
+        bool goes = release->all;
+        for (size_t j = 0; j < release->n_labels; j++) {
+            goes = goes || strcmp(segment->label, release->labels[j]) == 0;
+        }
+        if (goes && segment->instance == release->instance_id) {
+            segment->live = false;
+        }
+    }
+    fake->n_releases++;
+}
+
 /* ----------------------------------------------------------- dispatch */
 
 static void answer(struct fake_daemon *fake, const Cubiemem__ClientMessage *message)
@@ -336,7 +352,7 @@ static void answer(struct fake_daemon *fake, const Cubiemem__ClientMessage *mess
         fake->n_give_backs++;
         fake->n_given += (unsigned)message->give_back->n_segment_ids;
     } else if (message->release != NULL) {
-        fake->n_releases++;
+        take_release(fake, message->release);
     } else if (message->unregister_instance != NULL) {
         fake->n_unregisters++;
     } else if (message->evict_reply != NULL) {
