@@ -94,7 +94,8 @@ static int spec_parse_ordinal(const char *text, struct spec *spec, char *why, si
 {
     const size_t length = strspn(text, "0123456789");
 
-    if (length == 0 || length > 4 || text[length] != '\0' || strtoul(text, NULL, 10) > MAX_ORDINAL) {
+    if (length == 0 || length > 4 || text[length] != '\0' ||
+        strtoul(text, NULL, 10) > MAX_ORDINAL) {
         return fail(CUBIEMEM_INVALID_REQUEST, why, why_size,
                     "cuda:ORDINAL wants a number such as 0");
     }

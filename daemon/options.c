@@ -19,6 +19,8 @@
 
 #define NS_PER_S 1000000000ull
 #define EVICT_TIMEOUT_MAX_S 3600u
+#define HELP_INDENT 28
+#define HELP_WIDTH 79
 #define VALUE_SHOWN 80 /* bytes of a bad value in a message */
 
 struct option_row {
@@ -239,6 +241,24 @@ int options_parse(int argc, char *const *argv, struct options *options_p, char *
     return EXIT_STATUS_OK;
 }
 
+/* Words of text from column HELP_INDENT on, not beyond HELP_WIDTH. */
+static void print_wrapped(FILE *stream, const char *text)
+{
+    int column = HELP_INDENT;
+
+    while (*text != '\0') {
+        const int length = (int)strcspn(text, " ");
+        if (column > HELP_INDENT && column + 1 + length > HELP_WIDTH) {
+            fprintf(stream, "\n%*s", HELP_INDENT, "");
+            column = HELP_INDENT;
+        }
+        column += fprintf(stream, "%s%.*s", column > HELP_INDENT ? " " : "", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', stream);
+}
+
 char *options_help(void)
 {
     char *text = NULL;
@@ -254,10 +274,12 @@ char *options_help(void)
         char name[64];
         snprintf(name, sizeof(name), "--%s%s%s", rows[i].name, rows[i].value != NULL ? " " : "",
                  rows[i].value != NULL ? rows[i].value : "");
-        fprintf(stream, "  %-24s  %s\n", name, rows[i].help);
+        fprintf(stream, "  %-*s", HELP_INDENT - 2, name);
+        print_wrapped(stream, rows[i].help);
     }
-    fprintf(stream, "\nExit status: 0 ended by a signal, 2 bad option or path, 5 no driver or no "
-                    "such GPU,\n6 configuration, 7 a live daemon or no socket on the path, else "
+    fprintf(stream, "\n"
+                    "Exit status: 0 ended by a signal, 2 bad option or path, 5 no driver or no\n"
+                    "such GPU, 6 configuration, 7 a live daemon or no socket on the path, else "
                     "1.\n");
     bool complete = ferror(stream) == 0;
     if (fclose(stream) != 0 || !complete) {

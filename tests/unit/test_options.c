@@ -168,6 +168,9 @@ static void test_help_knows_every_option(void **state)
     for (size_t i = 0; i < N(names); i++) {
         assert_non_null(strstr(text, names[i]));
     }
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        assert_true(strcspn(line, "\n") < 80);
+    }
     free(text);
 }
 
