@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "channel_read.h"
@@ -96,7 +97,7 @@ void channel_abandon(struct channel *channel)
     close_fd(&channel->wakeup);
 }
 
-void channel_finish(struct channel *channel)
+void channel_stop(struct channel *channel)
 {
     if (channel->has_thread) {
         pthread_mutex_lock(&channel->lock);
@@ -106,6 +107,11 @@ void channel_finish(struct channel *channel)
         pthread_join(channel->thread, NULL);
         channel->has_thread = false;
     }
+}
+
+void channel_finish(struct channel *channel)
+{
+    channel_stop(channel);
     channel_abandon(channel);
     inbox_finish(&channel->inbox);
     inbox_finish(&channel->invalidations);

@@ -73,7 +73,9 @@ int channel_init(struct channel *channel, int socket, bool manual, channel_event
                  void *event_arg);
 /* Starts the background thread (signals blocked); not for a manual channel. */
 int channel_start(struct channel *channel);
-/* Stops the thread and closes everything; queued events are dropped. */
+/* Ends the background thread; calls still work. */
+void channel_stop(struct channel *channel);
+/* Stops, and closes everything; queued events are dropped. */
 void channel_finish(struct channel *channel);
 /* In a forked child: closes the descriptors and touches nothing else. */
 void channel_abandon(struct channel *channel);

@@ -27,6 +27,13 @@ static _Thread_local struct cubiemem_error failure = {
 static _Thread_local char failure_text[FAILURE_TEXT_SIZE];
 static _Thread_local char failure_limited_by[FAILURE_LIMIT_SIZE];
 
+static _Thread_local unsigned failure_held;
+
+void failure_hold(bool on)
+{
+    failure_held = on ? failure_held + 1 : failure_held - 1;
+}
+
 static void failure_reset(int status)
 {
     failure = (struct cubiemem_error){
@@ -62,6 +69,9 @@ static void failure_one_line(char *text)
 int failure_set(int status, const char *format, ...)
 {
     va_list list;
+    if (failure_held > 0) {
+        return status;
+    }
     failure_reset(status);
     va_start(list, format);
     vsnprintf(failure_text, sizeof failure_text, format, list);
@@ -73,6 +83,9 @@ int failure_set(int status, const char *format, ...)
 int failure_system(int status, int sys_errno, const char *format, ...)
 {
     va_list list;
+    if (failure_held > 0) {
+        return status;
+    }
     failure_reset(status);
     va_start(list, format);
     vsnprintf(failure_text, sizeof failure_text, format, list);
@@ -102,14 +115,18 @@ int failure_cuda(const struct driver *driver, CUresult result, const char *forma
 {
     va_list list;
     char buffer[128];
-    failure_reset(failure_is_fatal(result) ? CUBIEMEM_DEVICE_LOST : CUBIEMEM_CUDA);
+    int status = failure_is_fatal(result) ? CUBIEMEM_DEVICE_LOST : CUBIEMEM_CUDA;
+    if (failure_held > 0) {
+        return status;
+    }
+    failure_reset(status);
     va_start(list, format);
     vsnprintf(failure_text, sizeof failure_text, format, list);
     va_end(list);
     failure.cu_result = (int)result;
     failure_append(": %s", driver_error(driver, result, buffer));
     failure_one_line(failure_text);
-    return failure.status;
+    return status;
 }
 
 int failure_result(const Cubiemem__Result *result, const char *what)
@@ -121,7 +138,11 @@ int failure_result(const Cubiemem__Result *result, const char *what)
         return CUBIEMEM_OK;
     }
     /* A positive code would look like success with a value to some callers. */
-    failure_reset(result->code < 0 ? result->code : CUBIEMEM_INTERNAL);
+    int status = result->code < 0 ? result->code : CUBIEMEM_INTERNAL;
+    if (failure_held > 0) {
+        return status;
+    }
+    failure_reset(status);
     snprintf(failure_text, sizeof failure_text, "%s: %.600s", what,
              result->text != NULL && result->text[0] != '\0' ? result->text
                                                              : status_text(result->code));
@@ -138,18 +159,22 @@ int failure_result(const Cubiemem__Result *result, const char *what)
         failure_one_line(failure_limited_by);
         failure.limited_by = failure_limited_by;
     }
-    return failure.status;
+    return status;
 }
 
 int failure_asked(int status, uint64_t asked)
 {
-    failure.asked = asked;
+    if (failure_held == 0) {
+        failure.asked = asked;
+    }
     return status;
 }
 
 int failure_recode(int status)
 {
-    failure.status = status;
+    if (failure_held == 0) {
+        failure.status = status;
+    }
     return status;
 }
 

@@ -8,6 +8,7 @@
 #ifndef CLIENT_FAILURE_H
 #define CLIENT_FAILURE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ int failure_cuda(const struct driver *driver, CUresult result, const char *forma
 int failure_result(const Cubiemem__Result *result, const char *what);
 /* The bytes that a request on this side of the socket asked for. */
 int failure_asked(int status, uint64_t asked);
+/* While held (by this thread; it nests), what fails is not recorded: for undoing
+ * after a failure. */
+void failure_hold(bool on);
 /* The same text and figures under a status that says more. */
 int failure_recode(int status);
 

@@ -214,7 +214,7 @@ static int check_not_capturing(struct driver *driver, CUstream stream)
                                   : failure_cuda(driver, result, "cannot look at the stream");
 }
 
-static int end_locked(struct owner *owner, CUstream stream)
+static int end_locked(struct owner *owner, CUstream stream, bool *unprepared_p)
 {
     struct control_owner *words = owner->words;
     struct mark *mark = find_mark(owner, stream);
@@ -223,7 +223,8 @@ static int end_locked(struct owner *owner, CUstream stream)
                            owner->name);
     }
     if (mark == NULL) {
-        return failure_set(CUBIEMEM_LIMIT, "no slot is left to mark another stream");
+        *unprepared_p = true;
+        return CUBIEMEM_LIMIT;
     }
     int status = check_not_capturing(&owner->context->driver, stream);
     if (status != CUBIEMEM_OK) {
@@ -242,7 +243,7 @@ static int end_locked(struct owner *owner, CUstream stream)
     return CUBIEMEM_OK;
 }
 
-int marks_end(struct owner *owner, CUstream stream)
+int marks_end(struct owner *owner, CUstream stream, bool *unprepared_p)
 {
     struct context_guard guard;
     int status = context_push(owner->context, &guard);
@@ -250,7 +251,7 @@ int marks_end(struct owner *owner, CUstream stream)
         return status;
     }
     pthread_mutex_lock(&owner->lock);
-    status = end_locked(owner, canonical(stream));
+    status = end_locked(owner, canonical(stream), unprepared_p);
     pthread_mutex_unlock(&owner->lock);
     context_pop(owner->context, &guard);
     return status;

@@ -40,7 +40,8 @@ struct owner {
 
     /* the client's books guard these */
     size_t n_instances;
-    bool evicting; /* an Invalidate is being carried out */
+    bool evicting;     /* an Invalidate is being carried out */
+    unsigned n_users;  /* events under way that need it */
     struct owner *next; /* client::owners */
 
     pthread_mutex_t lock; /* guards these */
@@ -57,17 +58,18 @@ struct owner *owner_destroy(struct owner *owner);
 /* Work begins. Return: OK; EVICTED; LIMIT (too deeply nested). */
 int marks_begin(struct owner *owner);
 
-/* Is there a slot for the stream, so that marks_end() will not fail for one?
- * MARKS_FULL: get another control page and ask again. */
+/* Take a slot for the stream (for the calling thread, if the handle is the
+ * per-thread one). MARKS_FULL: get another control page and ask again. */
 enum marks_room { MARKS_READY, MARKS_FULL, MARKS_NO_MEMORY };
 enum marks_room marks_prepare(struct owner *owner, CUstream stream);
 
 /*
  * Work ends with what is in the stream now. Return: OK; INVALID_REQUEST
- * (nothing is begun); CAPTURING; CUDA; LIMIT (not prepared). On failure the
- * work still counts as begun.
+ * (nothing is begun); CAPTURING; CUDA; HOST_MEMORY; LIMIT with *unprepared_p
+ * set: the stream has no slot, call marks_prepare(). On failure the work still
+ * counts as begun.
  */
-int marks_end(struct owner *owner, CUstream stream);
+int marks_end(struct owner *owner, CUstream stream, bool *unprepared_p);
 
 /* Has everything that was submitted come to its end? */
 bool marks_are_complete(struct owner *owner);

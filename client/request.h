@@ -48,4 +48,9 @@ int parts_allocate(struct parts *parts, uint64_t trigger, const struct request_i
 int parts_queue(struct parts *parts, const struct request_item *item);
 void parts_finish(struct parts *parts);
 
+struct channel;
+/* Queue it with the daemon, for an allocate by whichever member of the group. */
+int request_send(struct channel *channel, uint64_t instance_id, const struct request *request,
+                 int64_t timeout_ns);
+
 #endif

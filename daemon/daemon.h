@@ -22,6 +22,7 @@
 
 struct block;
 struct connection;
+struct eviction;
 struct parked;
 struct session;
 struct transaction;
@@ -55,6 +56,9 @@ struct daemon {
     uv_timer_t accept_timer; /* runs while descriptors are short */
     uv_timer_cb accept_again;
     uv_signal_t sigterm, sigint;
+    struct eviction *evictions; /* asked, not answered */
+    uint64_t last_evict_id;
+    uv_timer_t evict_timer; /* runs while somebody waits for an answer */
     uv_timer_t drain_timer; /* runs while something drains */
     bool drain_reading;     /* a reading for it is under way */
     bool shutting_down;

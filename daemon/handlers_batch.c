@@ -10,6 +10,7 @@
 
 #include "answer.h"
 #include "array.h"
+#include "eviction.h"
 #include "limits.h"
 #include "log.h"
 #include "status.h"
@@ -195,6 +196,9 @@ int handle_give_back(struct request *request)
 
 int handle_evict_reply(struct request *request)
 {
-    snprintf(request->why, sizeof(request->why), "nothing was asked for");
-    return CUBIEMEM_INVALID_REQUEST;
+    const Cubiemem__EvictReply *body = request->message->evict_reply;
+    if (!eviction_answered(request->session, body->evict_id, body->busy)) {
+        connection_close(request->connection, "it answers an Invalidate that was not sent");
+    }
+    return CUBIEMEM_OK;
 }

@@ -246,10 +246,17 @@ static void close_poll(uv_poll_t *poll)
     }
 }
 
+static void stop_poll(uv_poll_t *poll)
+{
+    if (!uv_is_closing((uv_handle_t *)poll)) {
+        uv_poll_stop(poll);
+    }
+}
+
 /* Make an end of it; the pidfd tells the rest. */
 static void end_conversation(struct legacy_helper *helper)
 {
-    uv_poll_stop(&helper->socket_poll);
+    stop_poll(&helper->socket_poll);
     if (!helper->reaped) {
         kill(helper->pid, SIGKILL);
     }
@@ -322,7 +329,7 @@ static void on_pid(uv_poll_t *poll, int status, int events)
     }
     helper->reaped = true; /* or somebody else reaped it: it is gone all the same */
     close_poll(&helper->pid_poll);
-    uv_poll_stop(&helper->socket_poll);
+    stop_poll(&helper->socket_poll);
     if (!helper->killed) {
         answer_all(helper, CUBIEMEM_DEVICE_LOST);
     }

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -64,6 +65,7 @@ static bool stderr_is_journal(void)
 
 void log_open(enum log_level level)
 {
+    signal(SIGPIPE, SIG_IGN); /* that nobody reads the log any more is no reason to end */
     atomic_store(&to_journal, stderr_is_journal());
     log_set_level(level);
 }

@@ -19,7 +19,7 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 bool log_level_from_name(const char *name, enum log_level *level_p);
 const char *log_level_name(enum log_level level);
 
-/* Before the first line; without it: info, no journal. */
+/* Before the first line (without it: info, no journal). Also ignores SIGPIPE. */
 void log_open(enum log_level level);
 /* From any thread, at any time. */
 void log_set_level(enum log_level level);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "eviction.h"
 #include "session.h"
 #include "transaction.h"
 
@@ -75,10 +76,22 @@ static bool has_transaction(const struct session *session)
     return transaction != NULL;
 }
 
+static bool is_being_evicted(const struct session *session)
+{
+    const struct eviction *eviction = session->daemon->evictions;
+    while (eviction != NULL && eviction->session != session) {
+        eviction = eviction->next;
+    }
+    return eviction != NULL;
+}
+
 static const char *state_of(const struct session *session, bool over_limit)
 {
     if (over_limit) {
         return "over_limit";
+    }
+    if (is_being_evicted(session)) {
+        return "evicting";
     }
     if (has_transaction(session)) {
         return "waiting";

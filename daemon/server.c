@@ -88,7 +88,7 @@ static void close_handle(uv_handle_t *handle, void *data)
     }
 }
 
-static uv_handle_t *const *own_handles(struct daemon *daemon, uv_handle_t *list[6])
+static uv_handle_t *const *own_handles(struct daemon *daemon, uv_handle_t *list[7])
 {
     list[0] = (uv_handle_t *)&daemon->listen_poll;
     list[1] = (uv_handle_t *)&daemon->sigterm;
@@ -96,13 +96,14 @@ static uv_handle_t *const *own_handles(struct daemon *daemon, uv_handle_t *list[
     list[3] = (uv_handle_t *)&daemon->drain_timer;
     list[4] = (uv_handle_t *)&daemon->accept_timer;
     list[5] = (uv_handle_t *)&daemon->later;
+    list[6] = (uv_handle_t *)&daemon->evict_timer;
     return list;
 }
 
 /* All clients are gone: nothing keeps the loop any more. */
 void daemon_ended(struct daemon *daemon)
 {
-    uv_handle_t *list[6];
+    uv_handle_t *list[7];
     own_handles(daemon, list);
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         close_handle(list[i], NULL);
@@ -224,6 +225,7 @@ static void init_handles(struct server *server)
     uv_idle_init(&daemon->loop, &daemon->later);
     uv_timer_init(&daemon->loop, &daemon->drain_timer);
     uv_timer_init(&daemon->loop, &daemon->accept_timer);
+    uv_timer_init(&daemon->loop, &daemon->evict_timer);
     uv_signal_init(&daemon->loop, &daemon->sigterm);
     uv_signal_init(&daemon->loop, &daemon->sigint);
     uv_poll_init(&daemon->loop, &daemon->listen_poll, server->listener.fd);

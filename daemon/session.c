@@ -13,6 +13,7 @@
 
 #include "checked.h"
 #include "connection.h"
+#include "eviction.h"
 #include "legacy.h"
 #include "log.h"
 #include "status.h"
@@ -374,6 +375,12 @@ void session_release(struct instance *instance, const char *label)
     end_gone_blocks(daemon, BLOCK_TO_POOL);
 }
 
+void session_evict(struct instance *instance)
+{
+    policy_evict(instance->session->daemon->policy, instance->policy);
+    end_gone_blocks(instance->session->daemon, BLOCK_TO_POOL);
+}
+
 /* -------------------------------------------------------------- the rest */
 
 int session_add_page(struct session *session, uint32_t *number_p, int *fd_p)
@@ -404,6 +411,7 @@ void session_context_ready(struct session *session)
 void session_end(struct session *session)
 {
     struct daemon *daemon = session->daemon;
+    evictions_forget_session(daemon, session);
     transactions_forget_session(daemon, session);
     while (session->instances != NULL) {
         instance_end(session->instances, BLOCK_TO_DRIVER);

@@ -100,6 +100,9 @@ struct instance *session_instance(struct session *session, uint64_t id);
 /* Arrays back, by a live client: memory to the pool. */
 void session_release(struct instance *instance, const char *label /* NULL: all */);
 
+/* Everything of it back, by its live client's answer to Invalidate. */
+void session_evict(struct instance *instance);
+
 /* Segments of replaced blocks back, by a live client; legacy blocks by the ids
  * of the blocks. Ids that are not owed are ignored: false, and the session
  * should be ended. */

@@ -12,6 +12,7 @@
 #include "answer.h"
 #include "checked.h"
 #include "dispatch.h"
+#include "eviction.h"
 #include "legacy.h"
 #include "log.h"
 #include "status.h"
@@ -22,7 +23,7 @@ static void transaction_plan(struct transaction *transaction);
 
 /* ------------------------------------------------------------ group locks */
 
-static bool same_group(const struct instance *a, const struct instance *b)
+bool transaction_same_group(const struct instance *a, const struct instance *b)
 {
     struct policy_instance_view left, right;
     policy_instance_read(a->policy, &left);
@@ -37,10 +38,38 @@ bool transaction_locks(const struct instance *instance)
 {
     const struct transaction *transaction = instance->session->daemon->transactions;
     while (transaction != NULL && (transaction->trigger == NULL ||
-                                   !same_group(transaction->trigger, instance))) {
+                                   !transaction_same_group(transaction->trigger, instance))) {
         transaction = transaction->next;
     }
     return transaction != NULL;
+}
+
+bool transaction_reserves(const struct instance *instance)
+{
+    const struct transaction *transaction;
+    DL_FOREACH(instance->session->daemon->transactions, transaction)
+    {
+        const struct policy_plan *plan = transaction->plan;
+        for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
+            if (plan->members[i].instance == instance->policy) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void transaction_earmark(struct transaction *transaction, uint64_t size)
+{
+    books_promise(&transaction->daemon->books, size);
+    transaction->earmarked += size;
+}
+
+/* What came back is its own to plan with. */
+static void unearmark(struct transaction *transaction)
+{
+    books_unpromise(&transaction->daemon->books, transaction->earmarked);
+    transaction->earmarked = 0;
 }
 
 /* -------------------------------------------------------------- the ends */
@@ -50,6 +79,8 @@ static void transaction_destroy(struct transaction *transaction)
     struct daemon *daemon = transaction->daemon;
     assert(!transaction->job_running && transaction->legacy_wants == NULL);
     DL_DELETE(daemon->transactions, transaction);
+    unearmark(transaction);
+    evictions_forget_transaction(transaction);
     if (transaction->plan != NULL) {
         policy_plan_destroy(transaction->plan);
     }
@@ -131,6 +162,7 @@ static void grant(struct transaction *transaction)
     backing_apply(&transaction->backing);
     backing_finish(&transaction->backing);
     number_grant(plan, number);
+    policy_set_clock(daemon->policy, (uint64_t)now_ns());
     policy_commit(daemon->policy, plan);
     settle_gone(daemon);
     answer_grant_send(batch);
@@ -421,20 +453,57 @@ static bool still_owed(const struct daemon *daemon, const struct transaction *tr
 
 /* --------------------------------------------------------------- planning */
 
-/* Plans with the books as they are. Grants at once, or goes on to create. */
-static void transaction_plan(struct transaction *transaction)
+/* Did the device's memory, not a quota, stand in the way? */
+static bool is_short(int status, const struct policy_plan *plan)
+{
+    return status == CUBIEMEM_OK ? plan->partition.chunks > 1
+                                 : status == CUBIEMEM_NO_MEMORY ||
+                                       status == CUBIEMEM_UNCHUNKABLE_TOO_LARGE ||
+                                       status == CUBIEMEM_RUN_TOO_LARGE;
+}
+
+/* The plan with the books as they are; without victims if that is enough, since
+ * to choose them costs a look at everybody's work words. */
+static int make_plan(struct transaction *transaction, struct policy_refusal *refusal_p)
 {
     struct daemon *daemon = transaction->daemon;
-    struct policy_refusal refusal = {0};
-    int status = policy_plan(daemon->policy, transaction->trigger->policy,
-                             books_free(&daemon->books), false, &transaction->plan, &refusal);
-    if (status != CUBIEMEM_OK) {
-        transaction->plan = NULL;
-        refuse(transaction, status, &refusal);
-        return;
+    uint64_t free_size = books_free(&daemon->books);
+    struct policy_instance *trigger = transaction->trigger->policy;
+    int status = policy_plan(daemon->policy, trigger, free_size, false, &transaction->plan,
+                             refusal_p);
+    if (!transaction->may_evict || !is_short(status, transaction->plan)) {
+        return status;
     }
+    if (status == CUBIEMEM_OK) {
+        policy_plan_destroy(transaction->plan);
+        transaction->plan = NULL;
+    }
+    evictions_note_marks(daemon, transaction);
+    return policy_plan(daemon->policy, trigger, free_size, true, &transaction->plan, refusal_p);
+}
+
+/* True: owners were asked; the answers wake the transaction to plan anew. */
+static bool start_evictions(struct transaction *transaction)
+{
+    struct policy_plan *plan = transaction->plan;
+    if (plan->n_victims == 0) {
+        return false;
+    }
+    if (!evictions_ask(transaction, plan->victims, plan->n_victims)) {
+        transaction->may_evict = false;
+    }
+    policy_plan_destroy(plan);
+    transaction->plan = NULL;
+    transaction->state = TRANSACTION_EVICTING;
+    return true;
+}
+
+/* A plan without victims is carried out: granted at once, or created for. */
+static void fetch(struct transaction *transaction, struct policy_refusal *refusal)
+{
+    struct daemon *daemon = transaction->daemon;
     policy_reserve(daemon->policy, transaction->plan);
-    status = backing_prepare(&transaction->backing, daemon, transaction->plan);
+    int status = backing_prepare(&transaction->backing, daemon, transaction->plan);
     if (status != CUBIEMEM_OK) {
         policy_abort(daemon->policy, transaction->plan);
         policy_plan_destroy(transaction->plan);
@@ -448,9 +517,30 @@ static void transaction_plan(struct transaction *transaction)
     } else if (missing <= books_free(&daemon->books)) {
         create(transaction);
     } else if (!start_yield(transaction)) {
-        refuse(transaction, CUBIEMEM_NO_MEMORY, &refusal);
+        refuse(transaction, CUBIEMEM_NO_MEMORY, refusal);
     } else {
         transactions_wake(daemon);
+    }
+}
+
+/* Plans with the books as they are, and goes on from there. */
+static void transaction_plan(struct transaction *transaction)
+{
+    struct daemon *daemon = transaction->daemon;
+    unearmark(transaction);
+    if (evictions_pending(transaction)) { /* what a member of the group holds is in question */
+        transaction->state = TRANSACTION_EVICTING;
+        return;
+    }
+    struct policy_refusal refusal = {0};
+    int status = make_plan(transaction, &refusal);
+    if (status != CUBIEMEM_OK) {
+        transaction->plan = NULL;
+        refuse(transaction, status, &refusal);
+    } else if (start_evictions(transaction)) {
+        transactions_wake(daemon);
+    } else {
+        fetch(transaction, &refusal);
     }
 }
 
@@ -459,7 +549,7 @@ static bool grant_from_hand(struct transaction *transaction)
 {
     struct daemon *daemon = transaction->daemon;
     struct policy_refusal refusal = {0};
-    if (!daemon->books.device_known ||
+    if (!daemon->books.device_known || evictions_pending(transaction) ||
         policy_plan(daemon->policy, transaction->trigger->policy, books_free(&daemon->books),
                     false, &transaction->plan, &refusal) != CUBIEMEM_OK) {
         return false;
@@ -522,6 +612,7 @@ void transaction_begin(struct session *session, struct instance *trigger, uint64
     transaction->session = session;
     transaction->trigger = trigger;
     transaction->request_id = request_id;
+    transaction->may_evict = true;
     DL_APPEND(session->daemon->transactions, transaction);
     if (!grant_from_hand(transaction)) {
         read_then_plan(transaction);
@@ -554,7 +645,8 @@ void transactions_forget_session(struct daemon *daemon, struct session *session)
         }
         transaction->session = NULL;
         transaction->trigger = NULL;
-        if (transaction->state == TRANSACTION_YIELDING) {
+        if (transaction->state == TRANSACTION_YIELDING ||
+            transaction->state == TRANSACTION_EVICTING) {
             refuse(transaction, CUBIEMEM_CANCELLED, NULL);
         }
     }
@@ -565,7 +657,8 @@ void transactions_wake(struct daemon *daemon)
     struct transaction *transaction, *next;
     DL_FOREACH_SAFE(daemon->transactions, transaction, next)
     {
-        if (transaction->state == TRANSACTION_YIELDING && !still_owed(daemon, transaction)) {
+        if ((transaction->state == TRANSACTION_YIELDING && !still_owed(daemon, transaction)) ||
+            (transaction->state == TRANSACTION_EVICTING && !evictions_pending(transaction))) {
             read_then_plan(transaction);
         }
     }

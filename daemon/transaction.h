@@ -3,6 +3,7 @@
  *
  *     reading -> planned and reserved -> creating -> granted
  *        ^              |
+ *        +-- evicting --+     (idle owners are asked for what they hold)
  *        +-- yielding --+     (what is replaced has to come back first)
  *
  * What the pool and the replaced blocks can back is granted at once. Otherwise
@@ -21,7 +22,12 @@
 
 #include "session.h"
 
-enum transaction_state { TRANSACTION_READING, TRANSACTION_YIELDING, TRANSACTION_CREATING };
+enum transaction_state {
+    TRANSACTION_READING,
+    TRANSACTION_EVICTING,
+    TRANSACTION_YIELDING,
+    TRANSACTION_CREATING,
+};
 
 /* Where one segment of a new block comes from. */
 struct backing_part {
@@ -64,7 +70,10 @@ struct transaction {
     int failure; /* of something under way; OK so far */
     CUresult cu_result;
     unsigned n_tries;
-    bool yielded; /* replaced arrays were given up before */
+    bool yielded;       /* replaced arrays were given up before */
+    bool may_evict;
+    uint64_t earmarked; /* bytes that came back for it; promised */
+    struct eviction_refusal *refusals; /* owners that did not give back */
     struct transaction *prev, *next; /* daemon.transactions */
 };
 
@@ -73,6 +82,12 @@ void transaction_begin(struct session *session, struct instance *trigger, uint64
 
 /* Is one under way for the stream group of this instance? */
 bool transaction_locks(const struct instance *instance);
+
+/* Is its memory part of a plan whose bytes are being fetched? */
+bool transaction_reserves(const struct instance *instance);
+bool transaction_same_group(const struct instance *a, const struct instance *b);
+/* Bytes that came back for this transaction are kept from others. */
+void transaction_earmark(struct transaction *transaction, uint64_t size);
 
 /* The session is about to end. */
 void transactions_forget_session(struct daemon *daemon, struct session *session);

@@ -14,6 +14,7 @@
 
 #include <jansson.h>
 
+#include "../connection.h"
 #include "cubiemem.h"
 #include "cubiemem.pb-c.h"
 #include "listing.h"
@@ -58,10 +59,9 @@ int ctl_print_json(json_t *document);
 int ctl_open(const struct ctl *ctl, struct cubiemem_client **client_p);
 int ctl_call(struct cubiemem_client *client, Cubiemem__ClientMessage *message,
              Cubiemem__DaemonMessage **reply_p);
-/* One connection, one request. The reply is freed with ctl_reply_free(). */
+/* One connection, one request. The reply is freed with client_reply_free(). */
 int ctl_request(const struct ctl *ctl, Cubiemem__ClientMessage *message,
                 Cubiemem__DaemonMessage **reply_p);
-void ctl_reply_free(Cubiemem__DaemonMessage *reply);
 /* The status document, parsed; to be freed with json_decref(). */
 int ctl_status(const struct ctl *ctl, json_t **document_p);
 /* What a client without the right to connect is told; to be freed. */
@@ -72,10 +72,7 @@ void status_print(const json_t *document, const struct listing_style *style, FIL
 void clients_print(const json_t *document, const struct listing_style *style, FILE *out);
 void instances_print(const json_t *document, const struct listing_style *style, FILE *out);
 void limits_print(const json_t *document, const struct listing_style *style, FILE *out);
-void groups_print(const json_t *groups, const struct listing_style *style, FILE *out);
-/* [{name, shared, client or uid, instances, cap_bytes, allocated_bytes}] out of
- * the clients' instances. */
-json_t *groups_collect(const json_t *document);
+void groups_print(const json_t *document, const struct listing_style *style, FILE *out);
 
 /* The verbs. */
 int cmd_status(const struct ctl *ctl, int argc, char **argv);

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "../connection.h"
 #include "endpoint.h"
 
 static const char *user_name(uid_t uid, char buffer[16])
@@ -81,7 +80,8 @@ int ctl_open(const struct ctl *ctl, struct cubiemem_client **client_p)
     int status = endpoint_for_client(ctl->socket, ctl->gpu, path, why, sizeof(why));
 
     if (status != CUBIEMEM_OK) {
-        return ctl_fail(ctl_exit_status(status), "%s", why);
+        return ctl_fail(status == CUBIEMEM_INVALID_REQUEST ? CTL_USAGE : ctl_exit_status(status),
+                        "%s", why);
     }
     status = client_open_tool(path, ctl->gpu, ctl->timeout_ns, client_p);
     if (status == CUBIEMEM_OK) {
@@ -117,49 +117,25 @@ int ctl_request(const struct ctl *ctl, Cubiemem__ClientMessage *message,
     return result;
 }
 
-void ctl_reply_free(Cubiemem__DaemonMessage *reply)
-{
-    cubiemem__daemon_message__free_unpacked(reply, NULL);
-}
-
-/* The pieces of the document, joined. NULL when memory is short. */
-static char *pieces_join(const Cubiemem__StatusReply *reply)
-{
-    size_t size = 1;
-
-    for (size_t i = 0; i < reply->n_json; i++) {
-        size += strlen(reply->json[i]);
-    }
-    char *text = malloc(size);
-    if (text) {
-        char *end = text;
-        *end = '\0';
-        for (size_t i = 0; i < reply->n_json; i++) {
-            end = stpcpy(end, reply->json[i]);
-        }
-    }
-    return text;
-}
-
 int ctl_status(const struct ctl *ctl, json_t **document_p)
 {
-    Cubiemem__ClientMessage message = CUBIEMEM__CLIENT_MESSAGE__INIT;
-    Cubiemem__Status request = CUBIEMEM__STATUS__INIT;
-    Cubiemem__DaemonMessage *reply;
+    struct cubiemem_client *client;
     json_error_t error;
+    char *text;
+    int result = ctl_open(ctl, &client);
 
-    message.status = &request;
-    int result = ctl_request(ctl, &message, &reply);
     if (result != CTL_OK) {
         return result;
     }
-    char *text = reply->status ? pieces_join(reply->status) : NULL;
-    ctl_reply_free(reply);
-    if (!text) {
-        return ctl_fail(CTL_FAILED, "the daemon answered without a status");
+    int status = cubiemem_status_json(client, &text);
+    if (status != CUBIEMEM_OK) {
+        result = fail_as_library(status);
+        cubiemem_close(client);
+        return result;
     }
+    cubiemem_close(client);
     json_t *document = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    free(text);
+    cubiemem_string_free(text);
     if (!json_is_object(document)) {
         json_decref(document);
         return ctl_fail(CTL_FAILED, "the daemon's status is no JSON object: %s", error.text);

@@ -27,7 +27,7 @@ static void instance_add(struct listing *listing, const json_t *client, const js
     bool shared = json_is_true(json_object_get(instance, "shared"));
 
     listing_addf(listing, "%" JSON_INTEGER_FORMAT "/%s", document_integer(client, "id"),
-               document_text(instance, "name", "-"));
+                 document_text(instance, "name", "-"));
     listing_addf(listing, "%s%s", document_text(instance, "group", "-"), shared ? " (shared)" : "");
     document_add_text(listing, instance, "owner");
     quota_add(listing, instance);

@@ -109,14 +109,31 @@ int cmd_set_limit(const struct ctl *ctl, int argc, char **argv)
         return result;
     }
     result = limits_reply_print(ctl, "limit set", reply->limits);
-    ctl_reply_free(reply);
+    client_reply_free(reply);
     return result;
+}
+
+/* "uid 1000", "gid 100", "name x of uid 1000" */
+static void whose_add(struct listing *listing, const json_t *limit)
+{
+    const char *kind = document_text(limit, "kind", "-");
+    const char *name = document_text(limit, "name", NULL);
+
+    if (name) {
+        listing_addf(listing, "%s %s of uid %" JSON_INTEGER_FORMAT, kind, name,
+                     document_integer(limit, "uid"));
+    } else {
+        listing_addf(listing, "%s %" JSON_INTEGER_FORMAT, kind, document_integer(limit, "id"));
+    }
 }
 
 void limits_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
     static const struct listing_column columns[] = {
-        {"CEILING OF", .shrink = true}, {"LIMIT", .right = true}, {"HELD", .right = true}, {""},
+        {"CEILING OF", .shrink = true},
+        {"LIMIT", .right = true},
+        {"HELD", .right = true},
+        {""},
     };
     struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));
     const json_t *limit;
@@ -124,10 +141,9 @@ void limits_print(const json_t *document, const struct listing_style *style, FIL
 
     json_array_foreach(document_array(document, "limits"), i, limit)
     {
-        listing_addf(listing, "%s %s", document_text(limit, "kind", "-"),
-                   document_text(limit, "key", ""));
+        whose_add(listing, limit);
         document_add_size(listing, limit, "limit_bytes");
-        document_add_size(listing, limit, "held_bytes");
+        document_add_size(listing, limit, "used_bytes");
         listing_add(listing, json_is_true(json_object_get(limit, "over")) ? "over its limit" : "");
     }
     listing_print(listing, style, out);

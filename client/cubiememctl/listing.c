@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GAP 2        /* columns between columns */
+#define GAP        2 /* columns between columns */
 #define SHRINK_MIN 8 /* no column is cut below it */
-#define ELLIPSIS "..."
+#define ELLIPSIS   "..."
 
 struct listing {
     const struct listing_column *columns;
@@ -94,8 +94,15 @@ static size_t utf8_decode(const char *text, uint32_t *character_p)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char lead = (unsigned char)*text;
-    size_t size = lead < 0x80 ? 1 : lead >> 5 == 6 ? 2 : lead >> 4 == 14 ? 3 : lead >> 3 == 30 ? 4 : 0;
+    size_t size = lead < 0x80 ? 1 : 0;
 
+    if (lead >> 5 == 6) {
+        size = 2;
+    } else if (lead >> 4 == 14) {
+        size = 3;
+    } else if (lead >> 3 == 30) {
+        size = 4;
+    }
     if (size < 2) {
         *character_p = lead;
         return size;
@@ -211,7 +218,8 @@ static size_t *widths_natural(const struct listing *listing, size_t *total_p)
     return widths;
 }
 
-static void widths_shrink(const struct listing *listing, size_t *widths, size_t total, size_t wanted)
+static void widths_shrink(const struct listing *listing, size_t *widths, size_t total,
+                          size_t wanted)
 {
     while (total > wanted) {
         size_t widest = SIZE_MAX;

@@ -25,7 +25,8 @@ void listing_destroy(struct listing *listing);
 
 /* The next cell, from left to right and row by row; copied, made printable. */
 void listing_add(struct listing *listing, const char *text);
-__attribute__((format(printf, 2, 3))) void listing_addf(struct listing *listing, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void listing_addf(struct listing *listing, const char *format,
+                                                        ...);
 
 size_t listing_rows(const struct listing *listing);
 void listing_print(const struct listing *listing, const struct listing_style *style, FILE *out);

@@ -35,11 +35,12 @@ static const struct verb verbs[] = {
     {"set-mode", "active|passive", "keep caps, or physical limits only", 1, cmd_set_mode, NULL},
     {"set-proportion", "INSTANCE P|auto", "an instance's share of the budget", 2,
      cmd_set_proportion, NULL},
-    {"set-limit", "WHOSE SIZE|PERCENT|none", "a ceiling; WHOSE: --name N, --uid U, --gid G, --daemon",
-     1, cmd_set_limit, NULL},
+    {"set-limit", "WHOSE SIZE|PERCENT|none",
+     "a ceiling; WHOSE: --name N, --uid U, --gid G or --daemon", 1, cmd_set_limit, NULL},
     {"simulate", "FILE|-", "replay a scenario through the policy, without a daemon", 0, NULL,
      cmd_simulate},
-    {"plan", "--device SIZE ARRAY...", "how would a batch be cut? (plan --help)", 0, NULL, cmd_plan},
+    {"plan", "--device SIZE ARRAY...", "how would a batch be cut? (plan --help)", 0, NULL,
+     cmd_plan},
 };
 
 enum { OPTION_TIMEOUT = 256, OPTION_JSON, OPTION_NAME, OPTION_UID, OPTION_GID, OPTION_DAEMON };
@@ -63,7 +64,8 @@ static void usage_print(void)
     puts("Usage: cubiememctl [OPTION]... VERB [ARGUMENT]...\n"
          "See and steer cubiememd, which lends a GPU's memory to many processes.\n");
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-        printf("  %s %s\n        %s\n", verbs[i].name, verbs[i].arguments, verbs[i].summary);
+        printf("  %s%s%s\n        %s\n", verbs[i].name, *verbs[i].arguments ? " " : "",
+               verbs[i].arguments, verbs[i].summary);
     }
     puts("\n"
          "  -s, --socket PATH   the daemon's socket (else $CUBIEMEM_SOCKET)\n"
@@ -84,22 +86,41 @@ static int options_parse(struct ctl *ctl, int argc, char **argv, const char *let
 
     while ((option = getopt_long(argc, argv, letters, options, NULL)) != -1) {
         switch (option) {
-        case 's': ctl->socket = optarg; break;
-        case 'g': ctl->gpu = optarg; break;
-        case OPTION_JSON: ctl->json = true; break;
-        case OPTION_NAME: ctl->limit_name = optarg; break;
-        case OPTION_UID: ctl->limit_uid = optarg; break;
-        case OPTION_GID: ctl->limit_gid = optarg; break;
-        case OPTION_DAEMON: ctl->limit_daemon = true; break;
+        case 's':
+            ctl->socket = optarg;
+            break;
+        case 'g':
+            ctl->gpu = optarg;
+            break;
+        case OPTION_JSON:
+            ctl->json = true;
+            break;
+        case OPTION_NAME:
+            ctl->limit_name = optarg;
+            break;
+        case OPTION_UID:
+            ctl->limit_uid = optarg;
+            break;
+        case OPTION_GID:
+            ctl->limit_gid = optarg;
+            break;
+        case OPTION_DAEMON:
+            ctl->limit_daemon = true;
+            break;
         case OPTION_TIMEOUT:
             if (!ctl_parse_seconds(optarg, &ctl->timeout_ns)) {
-                return ctl_fail(CTL_USAGE, "--timeout %s: seconds above 0, at most 86400, are wanted",
-                                optarg);
+                return ctl_fail(CTL_USAGE,
+                                "--timeout %s: seconds above 0, at most 86400, are wanted", optarg);
             }
             break;
-        case 'h': usage_print(); return CTL_OK;
-        case 'V': puts("cubiememctl " CUBIEMEM_VERSION_STRING); return CTL_OK;
-        default: return CTL_USAGE; /* getopt has said why */
+        case 'h':
+            usage_print();
+            return CTL_OK;
+        case 'V':
+            puts("cubiememctl " CUBIEMEM_VERSION_STRING);
+            return CTL_OK;
+        default:
+            return CTL_USAGE; /* getopt has said why */
         }
     }
     return -1;
@@ -166,7 +187,8 @@ static struct listing_style style_choose(void)
     struct winsize size;
 
     if (isatty(STDOUT_FILENO) == 1) {
-        style.width = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+        bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+        style.width = known ? size.ws_col : 80;
         style.colour = !(no_colour && *no_colour) && terminal && strcmp(terminal, "dumb") != 0;
     }
     return style;
@@ -182,9 +204,9 @@ int main(int argc, char **argv)
     }
     if (result < 0) {
         const struct verb *verb = verb_find(argv[optind]);
-        result = verb ? run(&ctl, verb, argc - optind, argv + optind)
-                      : ctl_fail(CTL_USAGE, "%s: no such verb; see cubiememctl --help",
-                                 argv[optind]);
+        result =
+            verb ? run(&ctl, verb, argc - optind, argv + optind)
+                 : ctl_fail(CTL_USAGE, "%s: no such verb; see cubiememctl --help", argv[optind]);
     }
     if (fflush(stdout) != 0 && result == CTL_OK) {
         result = ctl_fail(CTL_FAILED, "cannot write the result");

@@ -20,6 +20,6 @@ int cmd_set_mode(const struct ctl *ctl, int argc, char **argv)
         return result;
     }
     result = limits_reply_print(ctl, argv[1], reply->limits);
-    ctl_reply_free(reply);
+    client_reply_free(reply);
     return result;
 }

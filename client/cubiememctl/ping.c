@@ -29,7 +29,7 @@ int cmd_ping(const struct ctl *ctl, int argc, char **argv)
     result = ctl_call(client, &message, &reply);
     int64_t took = now_ns() - start;
     if (result == CTL_OK) {
-        ctl_reply_free(reply);
+        client_reply_free(reply);
         if (ctl->json) {
             result = ctl_print_json(json_pack("{s:I}", "round_trip_ns", (json_int_t)took));
         } else {

@@ -42,13 +42,12 @@ static int reply_print(const struct ctl *ctl, const char *name,
         return ctl_fail(CTL_FAILED, "the daemon answered without the instance");
     }
     if (ctl->json) {
-        json_t *revision =
-            reply->limits ? json_integer((json_int_t)reply->limits->revision) : NULL;
-        return ctl_print_json(json_pack(
-            "{s:s, s:s, s:f, s:I, s:I, s:o?}", "instance", name, "pool",
-            instance->manual ? "manual" : "auto", "proportion", instance->proportion, "cap_bytes",
-            (json_int_t)instance->cap, "allocated_bytes", (json_int_t)instance->allocated,
-            "limits_revision", revision));
+        json_t *revision = reply->limits ? json_integer((json_int_t)reply->limits->revision) : NULL;
+        return ctl_print_json(
+            json_pack("{s:s, s:s, s:f, s:I, s:I, s:o?}", "instance", name, "pool",
+                      instance->manual ? "manual" : "auto", "proportion", instance->proportion,
+                      "cap_bytes", (json_int_t)instance->cap, "allocated_bytes",
+                      (json_int_t)instance->allocated, "limits_revision", revision));
     }
     char *printable = text_printable(name);
     printf("%s: %s %.4g %%, cap %s", printable, instance->manual ? "manual" : "auto",
@@ -91,6 +90,6 @@ int cmd_set_proportion(const struct ctl *ctl, int argc, char **argv)
         return result;
     }
     result = reply_print(ctl, argv[1], reply);
-    ctl_reply_free(reply);
+    client_reply_free(reply);
     return result;
 }

@@ -45,7 +45,8 @@ static void share_add(struct listing *listing, const json_t *document, const cha
     const json_t *field = json_object_get(document, key);
 
     if (budget > 0 && json_is_integer(field)) {
-        listing_addf(listing, "%.1f %%", 100.0 * (double)json_integer_value(field) / (double)budget);
+        double share = (double)json_integer_value(field) / (double)budget;
+        listing_addf(listing, "%.1f %%", 100 * share);
     } else {
         listing_add(listing, "-");
     }
@@ -54,12 +55,16 @@ static void share_add(struct listing *listing, const json_t *document, const cha
 static void books_print(const json_t *document, const struct listing_style *style, FILE *out)
 {
     static const struct listing_column columns[] = {
-        {"MEMORY"}, {"SIZE", .right = true}, {"OF BUDGET", .right = true}, {""},
+        {"MEMORY"},
+        {"SIZE", .right = true},
+        {"OF BUDGET", .right = true},
+        {""},
     };
     static const struct {
         const char *key, *name, *meaning;
     } rows[] = {
         {"budget_bytes", "budget", "what the daemon may hand out"},
+        {"reserve_bytes", "reserve", "of the device, kept from everybody"},
         {"lent_bytes", "lent", "held by clients"},
         {"cached_bytes", "cached", "given back, ready to be lent again"},
         {"draining_bytes", "draining", "of the dead, until the driver has it back"},

@@ -134,6 +134,26 @@ void policy_end_work(struct policy *policy, struct policy_instance *instance)
     }
 }
 
+void policy_note_work(struct policy *policy, struct policy_instance *instance, bool working,
+                      uint64_t last_begin)
+{
+    uint64_t time = last_begin < policy->clock ? last_begin : policy->clock;
+
+    for (struct policy_instance *i = instance->owner->first; i != NULL; i = i->next_owned) {
+        i->working = working;
+        if (time > i->time) {
+            i->time = time;
+        }
+    }
+}
+
+void policy_set_clock(struct policy *policy, uint64_t time)
+{
+    if (time > policy->clock) {
+        policy->clock = time;
+    }
+}
+
 void policy_evict(struct policy *policy, struct policy_instance *instance)
 {
     (void)policy;

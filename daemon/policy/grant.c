@@ -81,7 +81,7 @@ bool policy_plan_forget_instance(struct policy *policy, struct policy_plan *show
 }
 
 /* Takes the plan out of the books as it was reserved. */
-static void plan_unreserve(struct plan *plan)
+static void plan_unreserve(struct policy *policy, struct plan *plan)
 {
     assert(plan->reserved);
     plan->reserved = false;
@@ -91,6 +91,8 @@ static void plan_unreserve(struct plan *plan)
             member_unreserve(plan->shown.members[m].instance);
         }
     }
+    stream_group_put(policy, plan->group); /* all of its members may have died */
+    plan->group = NULL;
 }
 
 void policy_commit(struct policy *policy, struct policy_plan *shown)
@@ -98,7 +100,7 @@ void policy_commit(struct policy *policy, struct policy_plan *shown)
     struct plan *plan = container_of(shown, struct plan, shown);
     uint64_t before = policy->clock;
 
-    plan_unreserve(plan);
+    plan_unreserve(policy, plan);
     if (shown->cached_pair) {
         return;
     }
@@ -128,6 +130,5 @@ void policy_commit(struct policy *policy, struct policy_plan *shown)
 
 void policy_abort(struct policy *policy, struct policy_plan *shown)
 {
-    (void)policy;
-    plan_unreserve(container_of(shown, struct plan, shown));
+    plan_unreserve(policy, container_of(shown, struct plan, shown));
 }

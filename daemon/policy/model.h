@@ -237,7 +237,7 @@ struct stream_group *stream_group_find(const struct policy *policy, policy_scope
                                        uint32_t uid, const char *name, bool shared);
 struct stream_group *stream_group_get(struct policy *policy, policy_scope scope, uint32_t uid,
                                       const char *name, bool shared);
-/* Takes it away if nobody is in it. */
+/* Takes it away if nobody is in it and no plan of it is reserved. */
 void stream_group_put(struct policy *policy, struct stream_group *group);
 struct stay *stay_get(struct stream_group *group, struct owner *owner);
 void stay_put(struct stream_group *group, struct stay *stay);

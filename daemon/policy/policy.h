@@ -49,7 +49,8 @@ struct policy_config {
 };
 
 struct policy *policy_create(const struct policy_config *config);
-void policy_destroy(struct policy *policy); /* with all instances */
+/* With all instances; plans that are reserved are aborted before. */
+void policy_destroy(struct policy *policy);
 
 /* Names are scoped: the same owner, group or instance name in two scopes is
  * two of them. A scope is a session, or, for a shared group, a user. */
@@ -157,6 +158,16 @@ void policy_release_all(struct policy *policy, struct policy_instance *instance)
  * the time. The owner is named by one of its instances. */
 void policy_begin_work(struct policy *policy, struct policy_instance *instance);
 void policy_end_work(struct policy *policy, struct policy_instance *instance);
+
+/*
+ * The same as read elsewhere (the daemon: an owner's work word). The mark is set
+ * or cleared; last_begin, if later than what is known, becomes the owner's time,
+ * but never lies ahead of the clock.
+ */
+void policy_note_work(struct policy *policy, struct policy_instance *instance, bool working,
+                      uint64_t last_begin);
+/* The clock goes on to this time; it never goes back. */
+void policy_set_clock(struct policy *policy, uint64_t time);
 
 /* ---------------------------------------------------------------- batches */
 

@@ -4,7 +4,8 @@
  * Keeps who is a member and who has a request queued, both in order (rule 9),
  * and for each owner in the group its stay: the count of its members and the
  * chunk pair cached for them, which goes with the last one (rule 8). A group
- * appears when it is first named and goes when nobody is in it.
+ * appears when it is first named and goes when nobody is in it and no plan of its
+ * is under way.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,7 @@ struct stream_group *stream_group_get(struct policy *policy, policy_scope scope,
 
 void stream_group_put(struct policy *policy, struct stream_group *group)
 {
-    if (group == NULL || group->first != NULL || group->stays.n > 0) {
+    if (group == NULL || group->first != NULL || group->stays.n > 0 || group->plan != NULL) {
         return;
     }
     table_remove(&policy->groups, &group->node);

@@ -22,14 +22,15 @@ class Refused(Exception):
 
 
 class RawClient:
-    def __init__(self, messages, path, name, timeout=10):
+    def __init__(self, messages, path, name, timeout=10, **hello_fields):
         self.messages = messages
         self.events = []
         self.last_id = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(timeout)
         self.socket.connect(path)
-        hello = messages.Hello(major=1, minor=0, name=name)
+        hello_fields.setdefault("major", 1)
+        hello = messages.Hello(name=name, **hello_fields)
         self.hello, self.hello_fds = self.call("hello", hello)
 
     def close(self):

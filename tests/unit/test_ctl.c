@@ -25,8 +25,10 @@ static const char busy[] =
     " 'device': {'uuid': 'SIM-51', 'name': 'sim0', 'simulated': true},"
     " 'budget_bytes': 67108864, 'lent_bytes': 57671680, 'cached_bytes': 0, 'draining_bytes': 0,"
     " 'others_bytes': 0, 'allowance_bytes': 0, 'promised_bytes': 2097152, 'free_bytes': 7340032,"
-    " 'limits': [{'kind': 'uid', 'key': '1000', 'limit_bytes': 1048576, 'held_bytes': 2097152,"
-    "             'over': true}],"
+    " 'limits': [{'kind': 'uid', 'id': 1000, 'limit_bytes': 1048576, 'used_bytes': 2097152,"
+    "             'over': true},"
+    "            {'kind': 'name', 'name': 'a\\u0007', 'uid': 7, 'limit_bytes': 2, 'used_bytes': 1,"
+    "             'over': false}],"
     " 'clients': ["
     "  {'id': 1, 'name': 'pkfit-a', 'pid': 4250, 'uid': 1000, 'user': 'anna',"
     "   'held_bytes': 18874368, 'cap_bytes': 20132659, 'arrays': 2, 'chunks': 6,"
@@ -108,7 +110,8 @@ static void a_status_shows_books_and_clients(void **state)
     assert_shows(text, "budget     64 MiB    100.0 %  ");
     assert_shows(text, "lent       55 MiB     85.9 %  ");
     assert_shows(text, "free        7 MiB     10.9 %  ");
-    assert_shows(text, "uid 1000    1 MiB  2 MiB  over its limit\n");
+    assert_shows(text, "uid 1000             1 MiB  2 MiB  over its limit\n");
+    assert_shows(text, "name a\\x07 of uid 7    2 B    1 B\n");
     assert_shows(text, " 1  pkfit-a   4250  anna    18 MiB  19.19 MiB       2       6  working\n");
     assert_shows(text, "12  b\\x1b[2J     ?  1001  7.99 EiB   7.99 EiB       0       0  idle\n");
     assert_shows(text, "1/pkfit-a  default     pkfit-a  manual 30 %  18 MiB  19.19 MiB\n");
@@ -140,18 +143,15 @@ static void odd_documents_are_shown_not_believed(void **state)
 {
     static const char *const texts[] = {
         "{}",
-        "{'clients': 3, 'limits': {}, 'device': [], 'daemon': 'x', 'budget_bytes': 'many'}",
+        "{'clients': 3, 'groups': [1, {}, {'members': [7]}], 'limits': {}, 'device': [], 'daemon': 'x', 'budget_bytes': 'many'}",
         "{'clients': [1, null, [], {'instances': [{}, 5, null], 'pid': -1, 'cap_bytes': 1.5}]}",
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         json_t *document = document_of(texts[i]);
-        json_t *groups = groups_collect(document);
-        assert_non_null(groups);
         free(printed(status_print, document, 80));
-        free(printed(groups_print, groups, 80));
-        json_decref(groups);
+        free(printed(groups_print, document, 80));
         json_decref(document);
     }
 }
@@ -180,32 +180,29 @@ static void names_of_255_bytes_fit_80_columns(void **state)
     json_decref(document);
 }
 
-/* Shared groups are one per user, others one per client. */
-static void groups_are_collected_by_their_scope(void **state)
+static void groups_show_scope_and_members(void **state)
 {
-    json_t *document = document_of(
-        "{'clients': ["
-        " {'id': 1, 'uid': 7, 'user': 'eve', 'instances': ["
-        "  {'name': 'a', 'group': 'g', 'shared': true, 'cap_bytes': 10, 'allocated_bytes': 1},"
-        "  {'name': 'b', 'group': 'g', 'shared': false, 'cap_bytes': 20, 'allocated_bytes': 2}]},"
-        " {'id': 2, 'uid': 7, 'user': 'eve', 'instances': ["
-        "  {'name': 'a', 'group': 'g', 'shared': true, 'cap_bytes': 9223372036854775807,"
-        "   'allocated_bytes': 4},"
-        "  {'name': 'b', 'group': 'g', 'shared': false, 'cap_bytes': 40, 'allocated_bytes': 8}]},"
-        " {'id': 3, 'uid': 8, 'user': 'max', 'instances': ["
-        "  {'name': 'a', 'group': 'g', 'shared': true, 'cap_bytes': 80, 'allocated_bytes': 16}]}"
-        "]}");
-    json_t *groups = groups_collect(document);
-    char *text = printed(groups_print, groups, 80);
+    json_t *document =
+        document_of("{'groups': ["
+                    " {'name': 'g', 'shared': true, 'uid': 7, 'client': null, 'members': ["
+                    "  {'client': 1, 'instance': 'a', 'cap_bytes': 1, 'allocated_bytes': 1},"
+                    "  {'client': 2, 'instance': 'b', 'cap_bytes': 9223372036854775807,"
+                    "   'allocated_bytes': 4},"
+                    "  {'client': 3, 'instance': 'c', 'cap_bytes': 9223372036854775807,"
+                    "   'allocated_bytes': 8},"
+                    "  {'client': 4, 'instance': 'd', 'cap_bytes': 9223372036854775807,"
+                    "   'allocated_bytes': -8}]},"
+                    " {'name': 'g', 'shared': false, 'uid': 7, 'client': 2, 'members': ["
+                    "  {'client': 2, 'instance': 'x', 'cap_bytes': 40, 'allocated_bytes': 8}]},"
+                    " {'name': 'h', 'shared': false, 'uid': 7, 'client': 2, 'members': []}]}");
+    char *text = printed(groups_print, document, 80);
 
     (void)state;
-    assert_string_equal(text, "GROUP  OF        INSTANCES  HELD       CAP\n"
-                              "g      user eve  1/a, 2/a    5 B  7.99 EiB\n"
-                              "g      client 1  1/b         2 B      20 B\n"
-                              "g      client 2  2/b         8 B      40 B\n"
-                              "g      user max  3/a        16 B      80 B\n");
+    assert_string_equal(text, "GROUP  OF        INSTANCES            HELD        CAP\n"
+                              "g      uid 7     1/a, 2/b and 2 more  13 B  15.99 EiB\n"
+                              "g      client 2  2/x                   8 B       40 B\n"
+                              "h      client 2  -                     0 B        0 B\n");
     free(text);
-    json_decref(groups);
     json_decref(document);
 }
 
@@ -232,7 +229,7 @@ static void statuses_become_exit_statuses(void **state)
 /* CASES 37 */
 static void case_37_timeouts_are_finite(void **state)
 {
-    static const char *const bad[] = {"nan", "NAN", "inf", "-inf", "-1", "-0", "1e300", "1e999",
+    static const char *const bad[] = {"nan", "NAN", "inf", "-inf", "-1", "-0",  "1e300", "1e999",
                                       "0",   "",    " 1",  "1 ",   "1s", "0x1", "86401", "1e-10"};
     int64_t ns = 42;
 
@@ -253,7 +250,8 @@ static void case_37_timeouts_are_finite(void **state)
 
 static void ids_are_whole_and_32_bits(void **state)
 {
-    static const char *const bad[] = {"", "-1", "+1", " 1", "1x", "4294967295", "99999999999999999999"};
+    static const char *const bad[] = {
+        "", "-1", "+1", " 1", "1x", "4294967295", "99999999999999999999"};
     uint32_t id = 7;
 
     (void)state;
@@ -303,7 +301,7 @@ int main(void)
         cmocka_unit_test(an_idle_daemon_is_shown_as_such),
         cmocka_unit_test(odd_documents_are_shown_not_believed),
         cmocka_unit_test(names_of_255_bytes_fit_80_columns),
-        cmocka_unit_test(groups_are_collected_by_their_scope),
+        cmocka_unit_test(groups_show_scope_and_members),
         cmocka_unit_test(statuses_become_exit_statuses),
         cmocka_unit_test(case_37_timeouts_are_finite),
         cmocka_unit_test(ids_are_whole_and_32_bits),

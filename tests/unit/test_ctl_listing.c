@@ -113,13 +113,15 @@ static void nothing_steers_the_terminal(void **state)
     assert_printable("", "");
     assert_printable("plain äöü€😀 \\x", "plain äöü€😀 \\x");
     assert_printable("\033[31mred\a\177", "\\x1b[31mred\\x07\\x7f");
-    assert_printable("\302\233" "31m", "\\u009b31m");                 /* C1: one-byte CSI */
-    assert_printable("\342\200\256evil", "\\u202eevil");              /* right to left */
+    assert_printable("\302\233"
+                     "31m",
+                     "\\u009b31m");                      /* C1: one-byte CSI */
+    assert_printable("\342\200\256evil", "\\u202eevil"); /* right to left */
     assert_printable("\342\201\246\357\273\277", "\\u2066\\ufeff");
-    assert_printable("\300\212", "\\xc0\\x8a");                       /* overlong newline */
-    assert_printable("\355\240\200", "\\xed\\xa0\\x80");              /* surrogate */
-    assert_printable("\364\220\200\200", "\\xf4\\x90\\x80\\x80");     /* above U+10FFFF */
-    assert_printable("a\303", "a\\xc3");                              /* cut off */
+    assert_printable("\300\212", "\\xc0\\x8a");                   /* overlong newline */
+    assert_printable("\355\240\200", "\\xed\\xa0\\x80");          /* surrogate */
+    assert_printable("\364\220\200\200", "\\xf4\\x90\\x80\\x80"); /* above U+10FFFF */
+    assert_printable("a\303", "a\\xc3");                          /* cut off */
     assert_printable("\200\377", "\\x80\\xff");
     assert_printed(cells, 3, (struct listing_style){0},
                    "NAME             SIZE  STATE\n"

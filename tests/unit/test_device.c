@@ -88,7 +88,6 @@ static void test_a_segment_is_whole_or_not_there(void **state)
     assert_int_equal(result, CUDA_SUCCESS);
     assert_int_equal(segment->id, 1);
     assert_int_equal(segment->size, 4 * MIB);
-    assert_false(segment->has_uid);
     assert_true(fcntl(segment->fd, F_GETFD) & FD_CLOEXEC);
     device_segment_destroy(&device, segment);
 

@@ -80,8 +80,8 @@ const char *cuda_kernel_launch(const struct lent_work *work, double *host_ss,
         *work->subject, *work->grid, work->first, work->n, work->stride, work->curve, work->ss);
     cudaError_t error = cudaGetLastError();
     if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(host_ss, work->ss, work->n * sizeof(double),
-                                cudaMemcpyDeviceToHost, cuda_stream);
+        error = cudaMemcpyAsync(host_ss, work->ss, work->n * sizeof(double), cudaMemcpyDeviceToHost,
+                                cuda_stream);
     }
     return error == cudaSuccess ? NULL : cudaGetErrorString(error);
 }

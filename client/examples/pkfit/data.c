@@ -87,8 +87,8 @@ static bool row_add(struct data *data, const double row[N_COLUMNS], char *why, s
     }
     uint32_t n = subject->n_observations;
     if (n == PK_MAX_OBSERVATIONS) {
-        return refuse(why, why_size, "more than %d observations of subject %d",
-                      PK_MAX_OBSERVATIONS, subject->number);
+        return refuse(why, why_size, "more than %d observations of subject %d", PK_MAX_OBSERVATIONS,
+                      subject->number);
     }
     if (subject->dose != row[DOSE]) {
         return refuse(why, why_size, "dose %g of subject %d, which had %g before", row[DOSE],

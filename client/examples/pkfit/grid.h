@@ -22,7 +22,10 @@ struct best {
     uint64_t run;
     double ss;
 };
-#define BEST_INIT {0, INFINITY}
+#define BEST_INIT                                                                                  \
+    {                                                                                              \
+        0, INFINITY                                                                                \
+    }
 
 void best_update(struct best *best, const double *ss, uint64_t first, uint64_t n);
 

@@ -207,8 +207,8 @@ static int instance_register(struct lent_evaluator *lent, const char *name, doub
     return status == CUBIEMEM_OK ? 0 : complain("no stream", status);
 }
 
-int lent_open(struct lent_evaluator *lent, const char *socket, const char *name,
-              double proportion, struct progress *progress)
+int lent_open(struct lent_evaluator *lent, const char *socket, const char *name, double proportion,
+              struct progress *progress)
 {
     const struct cubiemem_options options = {
         .size = sizeof(options),

@@ -34,8 +34,8 @@ struct lent_evaluator {
  * function on the simulated device, CUDA on a GPU.
  * Return: 0; -1 after a line on stderr.
  */
-int lent_open(struct lent_evaluator *lent, const char *socket, const char *name,
-              double proportion, struct progress *progress);
+int lent_open(struct lent_evaluator *lent, const char *socket, const char *name, double proportion,
+              struct progress *progress);
 /* Gives everything back. */
 void lent_close(struct lent_evaluator *lent);
 

@@ -19,7 +19,7 @@
 #include "lent.h"
 #include "plain.h"
 
-#define POINTS_MAX 1000
+#define POINTS_MAX   1000
 #define SUBJECTS_MAX 256
 
 struct options {
@@ -61,8 +61,7 @@ static uint64_t number_parse(const char *option, const char *text, uint64_t low,
 
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < low ||
-        value > high) {
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < low || value > high) {
         errx(2, "%s %s: a whole number from %ju to %ju is wanted", option, text, (uintmax_t)low,
              (uintmax_t)high);
     }
@@ -129,20 +128,41 @@ static void options_parse(int argc, char **argv, struct options *options_p)
 
     while ((option = getopt_long(argc, argv, "h", table, NULL)) != -1) {
         switch (option) {
-        case DATA: options.data = optarg; break;
-        case SUBJECTS: subjects_parse(optarg, &options); break;
-        case NAME: options.name = optarg; break;
-        case PROPORTION: options.proportion = proportion_parse(optarg); break;
+        case DATA:
+            options.data = optarg;
+            break;
+        case SUBJECTS:
+            subjects_parse(optarg, &options);
+            break;
+        case NAME:
+            options.name = optarg;
+            break;
+        case PROPORTION:
+            options.proportion = proportion_parse(optarg);
+            break;
         case POINTS:
             options.points = (uint32_t)number_parse("--points", optarg, 2, POINTS_MAX);
             break;
-        case SOCKET: options.socket = optarg; break;
-        case NO_DAEMON: options.no_daemon = true; break;
-        case CHUNK: options.chunk = number_parse("--chunk", optarg, 1, INT64_MAX); break;
-        case EXACT: options.exact = true; break;
-        case QUIET: options.quiet = true; break;
-        case 'h': fputs(usage_text, stdout); exit(0);
-        default: exit(2); /* getopt has said why */
+        case SOCKET:
+            options.socket = optarg;
+            break;
+        case NO_DAEMON:
+            options.no_daemon = true;
+            break;
+        case CHUNK:
+            options.chunk = number_parse("--chunk", optarg, 1, INT64_MAX);
+            break;
+        case EXACT:
+            options.exact = true;
+            break;
+        case QUIET:
+            options.quiet = true;
+            break;
+        case 'h':
+            fputs(usage_text, stdout);
+            exit(0);
+        default:
+            exit(2); /* getopt has said why */
         }
     }
     options_check(&options, argc, argv);

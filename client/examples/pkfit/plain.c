@@ -14,8 +14,8 @@ static int plain_run(struct evaluator *evaluator, const struct pk_subject *subje
 {
     struct plain_evaluator *plain = (struct plain_evaluator *)evaluator;
     uint64_t runs = pk_grid_runs(grid);
-    uint64_t length = plain->chunk_length > 0 && plain->chunk_length < runs ? plain->chunk_length
-                                                                             : runs;
+    uint64_t length =
+        plain->chunk_length > 0 && plain->chunk_length < runs ? plain->chunk_length : runs;
     struct best best = BEST_INIT;
     struct batch_cost cost = {0, (subject->n_observations + 1) * length * sizeof(double)};
     double *curve = malloc(cost.bytes);

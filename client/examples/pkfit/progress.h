@@ -9,7 +9,7 @@ struct progress {
     const char *name;
     uint64_t total; /* runs */
     uint64_t done;
-    int64_t shown_ns;   /* when the bar was drawn last */
+    int64_t shown_ns;     /* when the bar was drawn last */
     unsigned int quarter; /* last one said on a plain line */
     bool terminal;
     bool quiet;

@@ -1,0 +1,135 @@
+/*
+ * events - what the daemon says without being asked
+ *
+ * A grant by another member's allocate is applied and waits for
+ * take_response(). A Yield unmaps what a grant under way replaces. An Invalidate
+ * takes an idle owner's arrays: the marks decide, the hooks hear of it, then
+ * everything is unmapped, and only then the daemon hears that it is gone.
+ */
+#include <stdlib.h>
+
+#include "client.h"
+#include "failure.h"
+#include "holding.h"
+
+/* ------------------------------------------------------------- grants */
+
+static void take_response(struct cubiemem_client *client, struct incoming *event)
+{
+    const Cubiemem__Result *result = event->message->result;
+    uint64_t id = event->message->response->instance_id;
+    struct cubiemem_response *response = NULL;
+    if (result != NULL && result->code != CUBIEMEM_OK) {
+        return; /* a refusal that came after its caller's time-out */
+    }
+    int status = holding_apply(client, event, &response);
+    pthread_mutex_lock(&client->books);
+    struct cubiemem_instance *instance = client_instance(client, id);
+    if (instance != NULL) {
+        cubiemem_response_free(instance->response);
+        instance->response = response;
+        instance->response_status = status;
+    } else {
+        cubiemem_response_free(response);
+    }
+    pthread_mutex_unlock(&client->books);
+}
+
+/* ----------------------------------------------------------- eviction */
+
+struct eviction {
+    struct cubiemem_client *client;
+    struct owner *owner; /* NULL: none of the instances is here any more */
+    struct cubiemem_instance **instances;
+    size_t n;
+};
+
+/* The instances that are asked for, all of one owner and with hooks. Books
+ * held. False: it cannot be done. */
+static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate *invalidate)
+{
+    eviction->instances = calloc(invalidate->n_instance_ids + 1, sizeof *eviction->instances);
+    if (eviction->instances == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < invalidate->n_instance_ids; i++) {
+        struct cubiemem_instance *instance =
+            client_instance(eviction->client, invalidate->instance_ids[i]);
+        if (instance == NULL) {
+            continue; /* unregistered meanwhile: its memory is on its way */
+        }
+        if (instance->invalidate == NULL ||
+            (eviction->owner != NULL && eviction->owner != instance->owner)) {
+            return false;
+        }
+        eviction->owner = instance->owner;
+        eviction->instances[eviction->n++] = instance;
+    }
+    if (eviction->owner == NULL) {
+        return true;
+    }
+    if (eviction->owner->n_users > 0 || eviction->owner->evicting ||
+        !marks_evict(eviction->owner)) {
+        eviction->owner = NULL;
+        return false;
+    }
+    eviction->owner->evicting = true;
+    return true;
+}
+
+/* No lock held: hooks are the program's code. */
+static bool eviction_carry_out(struct eviction *eviction)
+{
+    bool dropped = true;
+    for (size_t i = 0; i < eviction->n; i++) {
+        struct cubiemem_instance *instance = eviction->instances[i];
+        instance->invalidate(instance, instance->invalidate_arg);
+    }
+    pthread_mutex_lock(&eviction->client->books);
+    for (size_t i = 0; i < eviction->n; i++) {
+        dropped = holding_drop(eviction->instances[i], NULL, 0) == CUBIEMEM_OK && dropped;
+    }
+    eviction->owner->evicting = false;
+    pthread_cond_broadcast(&eviction->client->changed);
+    pthread_mutex_unlock(&eviction->client->books);
+    return dropped;
+}
+
+static void evict(struct cubiemem_client *client, const Cubiemem__Invalidate *invalidate)
+{
+    Cubiemem__EvictReply reply = CUBIEMEM__EVICT_REPLY__INIT;
+    Cubiemem__ClientMessage message = CUBIEMEM__CLIENT_MESSAGE__INIT;
+    struct eviction eviction = {.client = client};
+    pthread_mutex_lock(&client->books);
+    bool done = eviction_begin(&eviction, invalidate);
+    pthread_mutex_unlock(&client->books);
+    if (done && eviction.owner != NULL) {
+        done = eviction_carry_out(&eviction);
+    }
+    free(eviction.instances);
+    message.evict_reply = &reply;
+    reply.has_evict_id = true;
+    reply.evict_id = invalidate->evict_id;
+    reply.has_busy = true;
+    reply.busy = !done;
+    (void)client_tell(client, &message);
+}
+
+/* ----------------------------------------------------------- dispatch */
+
+void client_on_event(struct incoming *event, void *arg)
+{
+    struct cubiemem_client *client = arg;
+    const Cubiemem__DaemonMessage *message = event->message;
+    /* Nobody asked: nothing here is a failure of this thread's last call. */
+    failure_hold(true);
+    if (message->response != NULL) {
+        take_response(client, event);
+    } else if (message->yield != NULL) {
+        holding_yield(client, message->yield);
+    } else if (message->invalidate != NULL) {
+        evict(client, message->invalidate);
+    }
+    failure_hold(false);
+    incoming_destroy(event);
+}

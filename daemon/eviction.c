@@ -1,0 +1,255 @@
+/*
+ * eviction - asking an idle owner to give everything back, see eviction.h
+ */
+#include "eviction.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <utlist.h>
+
+#include "answer.h"
+#include "checked.h"
+#include "log.h"
+#include "session.h"
+#include "transaction.h"
+
+#define TICK_MS 50
+
+/* ------------------------------------------------------------------ marks */
+
+static bool has_refused(const struct transaction *transaction, const struct instance *instance)
+{
+    for (const struct eviction_refusal *r = transaction->refusals; r != NULL; r = r->next) {
+        if (r->session_id == instance->session->id && r->owner_slot == instance->owner_slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_asked(const struct daemon *daemon, const struct instance *instance)
+{
+    for (const struct eviction *e = daemon->evictions; e != NULL; e = e->next) {
+        if (e->session == instance->session && e->owner_slot == instance->owner_slot) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void evictions_note_marks(struct daemon *daemon, const struct transaction *transaction)
+{
+    policy_set_clock(daemon->policy, (uint64_t)now_ns());
+    for (struct session *session = daemon->sessions; session != NULL; session = session->next) {
+        for (struct instance *instance = session->instances; instance != NULL;
+             instance = instance->hh.next) {
+            const struct control_owner *owner =
+                control_page_owner(session->pages, instance->owner_slot);
+            int64_t begun = atomic_load(&owner->last_begin_ns);
+            bool working = !control_page_is_idle(session->pages, instance->owner_slot) ||
+                           has_refused(transaction, instance) || is_asked(daemon, instance);
+            policy_note_work(daemon->policy, instance->policy, working,
+                             begun > 0 ? (uint64_t)begun : 0);
+        }
+    }
+}
+
+/* ----------------------------------------------------------------- asking */
+
+static void eviction_end(struct eviction *eviction)
+{
+    struct daemon *daemon = eviction->session->daemon;
+    DL_DELETE(daemon->evictions, eviction);
+    free(eviction);
+    if (daemon->evictions == NULL) {
+        uv_timer_stop(&daemon->evict_timer);
+    }
+}
+
+static void refused(struct eviction *eviction)
+{
+    struct eviction_refusal *refusal = malloc(sizeof(*refusal));
+    if (refusal != NULL) {
+        *refusal = (struct eviction_refusal){eviction->session->id, eviction->owner_slot,
+                                             eviction->transaction->refusals};
+        eviction->transaction->refusals = refusal;
+    } else {
+        /* It cannot be remembered: then this transaction evicts no more. */
+        eviction->transaction->may_evict = false;
+    }
+}
+
+static void tick(uv_timer_t *timer)
+{
+    struct daemon *daemon = timer->data;
+    int64_t now = now_ns();
+    bool waiting = false;
+    struct eviction *eviction;
+    DL_FOREACH(daemon->evictions, eviction)
+    {
+        if (now - eviction->asked_ns < daemon->evict_timeout_ns) {
+            waiting = true;
+            continue;
+        }
+        if (eviction->transaction == NULL) {
+            continue;
+        }
+        log_info("client %" PRIu64 " does not answer Invalidate: others are asked",
+                 eviction->session->id);
+        refused(eviction);
+        eviction->transaction = NULL;
+    }
+    if (!waiting) {
+        uv_timer_stop(timer);
+    }
+    transactions_wake(daemon);
+}
+
+/* One Invalidate with all instances of the victim's owner. */
+static void send_invalidate(const struct eviction *eviction)
+{
+    struct session *session = eviction->session;
+    uint64_t *ids = calloc(HASH_COUNT(session->instances), sizeof(*ids));
+    if (ids == NULL) {
+        return; /* no answer will come: the timeout sees to it */
+    }
+    Cubiemem__Invalidate body = CUBIEMEM__INVALIDATE__INIT;
+    body.has_evict_id = true;
+    body.evict_id = eviction->id;
+    body.instance_ids = ids;
+    for (const struct instance *instance = session->instances; instance != NULL;
+         instance = instance->hh.next) {
+        if (instance->owner_slot == eviction->owner_slot) {
+            ids[body.n_instance_ids++] = instance->id;
+        }
+    }
+    Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
+    message.invalidate = &body;
+    answer_event(session, &message);
+    free(ids);
+}
+
+bool evictions_ask(struct transaction *transaction, struct policy_instance *const *victims,
+                   size_t n)
+{
+    struct daemon *daemon = transaction->daemon;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        const struct instance *victim = policy_instance_data(victims[i]);
+        if (is_asked(daemon, victim)) {
+            continue; /* another instance of this owner */
+        }
+        struct eviction *eviction = malloc(sizeof(*eviction));
+        if (eviction == NULL) {
+            break;
+        }
+        *eviction = (struct eviction){.id = ++daemon->last_evict_id,
+                                      .session = victim->session,
+                                      .owner_slot = victim->owner_slot,
+                                      .transaction = transaction,
+                                      .asked_ns = now_ns()};
+        DL_APPEND(daemon->evictions, eviction);
+        send_invalidate(eviction);
+        any = true;
+    }
+    if (any) {
+        daemon->evict_timer.data = daemon;
+        uv_timer_start(&daemon->evict_timer, tick, TICK_MS, TICK_MS);
+    }
+    return any;
+}
+
+/* -------------------------------------------------------------- answering */
+
+/* Everything of the owner's instances; returns the bytes that came back. */
+static uint64_t take_all(struct session *session, uint32_t owner_slot)
+{
+    uint64_t before = session->held_size;
+    for (struct instance *instance = session->instances; instance != NULL;
+         instance = instance->hh.next) {
+        if (instance->owner_slot == owner_slot) {
+            session_evict(instance);
+        }
+    }
+    return before - session->held_size;
+}
+
+bool eviction_answered(struct session *session, uint64_t id, bool busy)
+{
+    struct daemon *daemon = session->daemon;
+    struct eviction *eviction = daemon->evictions;
+    while (eviction != NULL && (eviction->id != id || eviction->session != session)) {
+        eviction = eviction->next;
+    }
+    if (eviction == NULL) {
+        return false;
+    }
+    for (struct instance *instance = session->instances; !busy && instance != NULL;
+         instance = instance->hh.next) {
+        /* A plan counts on what this answer says is gone. */
+        if (instance->owner_slot == eviction->owner_slot && transaction_reserves(instance)) {
+            return false;
+        }
+    }
+    struct transaction *transaction = eviction->transaction;
+    if (busy && transaction != NULL) {
+        refused(eviction);
+    }
+    uint64_t released = busy ? 0 : take_all(session, eviction->owner_slot);
+    if (transaction != NULL && released > 0) {
+        transaction_earmark(transaction, released);
+    }
+    eviction_end(eviction);
+    transactions_wake(daemon);
+    return true;
+}
+
+bool evictions_pending(const struct transaction *transaction)
+{
+    const struct daemon *daemon = transaction->daemon;
+    int64_t now = now_ns();
+    for (const struct eviction *eviction = daemon->evictions; eviction != NULL;
+         eviction = eviction->next) {
+        if (eviction->transaction == transaction) {
+            return true;
+        }
+        if (now - eviction->asked_ns >= daemon->evict_timeout_ns) {
+            continue;
+        }
+        for (const struct instance *instance = eviction->session->instances; instance != NULL;
+             instance = instance->hh.next) {
+            if (instance->owner_slot == eviction->owner_slot &&
+                transaction_same_group(transaction->trigger, instance)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void evictions_forget_session(struct daemon *daemon, struct session *session)
+{
+    struct eviction *eviction, *next;
+    DL_FOREACH_SAFE(daemon->evictions, eviction, next)
+    {
+        if (eviction->session == session) {
+            eviction_end(eviction);
+        }
+    }
+}
+
+void evictions_forget_transaction(struct transaction *transaction)
+{
+    struct eviction *eviction;
+    DL_FOREACH(transaction->daemon->evictions, eviction)
+    {
+        if (eviction->transaction == transaction) {
+            eviction->transaction = NULL;
+        }
+    }
+    while (transaction->refusals != NULL) {
+        struct eviction_refusal *refusal = transaction->refusals;
+        transaction->refusals = refusal->next;
+        free(refusal);
+    }
+}
