@@ -23,6 +23,8 @@
 #include "packet.h"
 
 #define ACK_TIMEOUT_NS (5 * CLOCK_SECOND_NS)
+#define QUICK_SUCCESSION_NS 1000000ll
+#define WATCH_NS 2000000ll
 
 static _Thread_local bool in_hook;
 
@@ -139,9 +141,18 @@ void channel_pass_reading(struct channel *channel)
         }
     }
     channel->reading = false;
-    if (!channel->dead) {
+    if (channel->dead || channel->manual || channel->watching) {
+        return;
+    }
+    int64_t now = clock_now_ns();
+    if (channel->has_thread && now - channel->last_read_ns < QUICK_SUCCESSION_NS) {
+        channel->watching = true;
+        channel->watch_end_ns = now + WATCH_NS;
+        channel_wake(channel);
+    } else {
         listen_to_socket(channel, true);
     }
+    channel->last_read_ns = now;
 }
 
 /* ------------------------------------------------------- reading */
@@ -312,15 +323,34 @@ static void clear_wakeup(struct channel *channel)
     (void)n; /* empty is fine */
 }
 
+/* Milliseconds that the background thread may sleep, lock held. */
+static int sleep_ms(const struct channel *channel)
+{
+    return channel->watching ? (int)((clock_left(channel->watch_end_ns) + 999999) / 1000000) : -1;
+}
+
+/* The watch is over: listen again, unless a call reads just now, lock held. */
+static void end_watch(struct channel *channel)
+{
+    if (channel->watching && clock_left(channel->watch_end_ns) == 0) {
+        channel->watching = false;
+        if (!channel->reading && !channel->dead) {
+            listen_to_socket(channel, true);
+        }
+    }
+}
+
 static void *background(void *arg)
 {
     struct channel *channel = arg;
     struct epoll_event events[2];
     pthread_mutex_lock(&channel->lock);
     while (!channel->stopping) {
+        int timeout = sleep_ms(channel);
         pthread_mutex_unlock(&channel->lock);
-        int n = epoll_wait(channel->epoll, events, 2, -1);
+        int n = epoll_wait(channel->epoll, events, 2, timeout);
         pthread_mutex_lock(&channel->lock);
+        end_watch(channel);
         for (int i = 0; i < n; i++) {
             if (events[i].data.fd == channel->wakeup) {
                 clear_wakeup(channel);

@@ -35,14 +35,15 @@ struct fake_segment {
 
 struct fake_daemon {
     char directory[64], path[96];
-    int listener, socket, stop;
+    int listener, stop;
+    _Atomic int socket;
     pthread_t thread;
     fake_handler_fn *handler;
     void *arg;
 
     struct driver *driver; /* NULL: no memory */
     char uuid[UUID_TEXT_SIZE];
-    uint32_t major;
+    _Atomic uint32_t major;
     union control_slot *page;
     uint32_t n_owners;
     uint64_t last_id, last_packet, last_grant;
@@ -54,9 +55,9 @@ struct fake_daemon {
     /* what tests look at */
     _Atomic unsigned n_acks, n_lost, n_give_backs, n_given, n_releases, n_unregisters, n_busy,
         n_evicted, n_allocates, n_parts, n_contexts;
-    bool lose_fds;         /* send grants without their descriptors, as after MSG_CTRUNC */
-    int refuse;            /* answer Allocate with this status */
-    int n_fake_parts;      /* parts of a Status answer */
+    atomic_bool lose_fds;         /* send grants without their descriptors, as after MSG_CTRUNC */
+    _Atomic int refuse;        /* answer Allocate with this status */
+    _Atomic int n_fake_parts;/* parts of a Status answer */
 };
 
 /* Listens on its own socket and starts the thread; driver may be NULL. */

@@ -228,8 +228,11 @@ static void print_arguments(const struct walk_step *step, FILE *out)
         break;
     case WALK_FREE:
         fprintf(out, ",\"label\":\"%s\"", step->label);
-        fprintf(out, step->manual ? ",\"process\":\"p%u\"" : "", step->process);
-        fprintf(out, step->manual ? "" : ",\"instance\":\"%s\"", step->instance);
+        if (step->manual) {
+            fprintf(out, ",\"process\":\"p%u\"", step->process);
+        } else {
+            fprintf(out, ",\"instance\":\"%s\"", step->instance);
+        }
         break;
     case WALK_FREE_ALL:
     case WALK_INVALIDATE_ALL:

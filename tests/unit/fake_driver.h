@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../../daemon/device.h"
+#include "device.h"
 
 #define FAKE_GRANULARITY (2ull << 20)
 #define FAKE_TOTAL (64ull << 20)

@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../daemon/legacy.h"
+#include "legacy.h"
 #include "cubiemem.h"
 #include "sim_env.h"
 

@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../daemon/exit_status.h"
-#include "../../daemon/listener.h"
+#include "exit_status.h"
+#include "listener.h"
 
 #define UUID "GPU-aaaaaaaa-0000-0000-0000-000000000000"
 

@@ -6,14 +6,12 @@
 
 #include <cmocka.h>
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "../../daemon/exit_status.h"
-#include "../../daemon/options.h"
+#include "exit_status.h"
+#include "options.h"
 
 #define MIB (1ull << 20)
 #define N(array) (sizeof(array) / sizeof((array)[0]))
@@ -210,102 +208,6 @@ static void test_budget_and_reserve(void **state)
     }
 }
 
-/* ------------------------------------------------------------------- log */
-
-static void test_quoting_lets_no_control_character_through(void **state)
-{
-    char buffer[LOG_QUOTE_SIZE];
-    char text[300];
-
-    (void)state;
-    assert_string_equal(log_quote("pkfit 3", buffer), "\"pkfit 3\"");
-    assert_string_equal(log_quote("a\nb\x1b[2J\"\\", buffer),
-                        "\"a\\x0ab\\x1b[2J\\x22\\x5c\"");
-    assert_string_equal(log_quote(NULL, buffer), "(none)");
-    assert_string_equal(log_quote("", buffer), "\"\"");
-    for (size_t length = 0; length < sizeof(text); length++) {
-        memset(text, length % 2 ? '\n' : 'x', length);
-        text[length] = '\0';
-        log_quote(text, buffer);
-        assert_true(strlen(buffer) < LOG_QUOTE_SIZE);
-        assert_int_equal(buffer[strlen(buffer) - 1], '"');
-        assert_null(strchr(buffer, '\n'));
-    }
-}
-
-/* What some logging writes to stderr. */
-static size_t capture(void (*act)(void), char *text, size_t size)
-{
-    int pipe_fds[2];
-    int saved = dup(STDERR_FILENO);
-    ssize_t n = 0;
-
-    if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) == 0) {
-        dup2(pipe_fds[1], STDERR_FILENO);
-        act();
-        dup2(saved, STDERR_FILENO);
-        n = read(pipe_fds[0], text, size - 1);
-        close(pipe_fds[0]);
-        close(pipe_fds[1]);
-    }
-    close(saved);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0 ? (size_t)n : 0;
-}
-
-static struct log_limit limit = {.burst = 3, .period_ns = 100000000};
-
-static void log_ten(void)
-{
-    for (int i = 0; i < 10; i++) {
-        log_ratelimited(&limit, LOG_LEVEL_WARN, "line %d", i);
-    }
-}
-
-static void log_long(void)
-{
-    char text[5000];
-    memset(text, 'x', sizeof(text) - 1);
-    text[sizeof(text) - 1] = '\0';
-    log_info("%s", text);
-    log_debug("not wanted");
-}
-
-static int count(const char *text, char what)
-{
-    int n = 0;
-    for (; *text != '\0'; text++) {
-        n += *text == what;
-    }
-    return n;
-}
-
-static void test_a_noisy_client_is_braked(void **state)
-{
-    char text[4096];
-
-    (void)state;
-    log_open(LOG_LEVEL_INFO);
-    capture(log_ten, text, sizeof(text));
-    assert_int_equal(count(text, '\n'), 3);
-    usleep(150000);
-    capture(log_ten, text, sizeof(text));
-    assert_int_equal(count(text, '\n'), 3);
-    assert_non_null(strstr(text, "line 0 (7 lines like this left out)"));
-}
-
-static void test_a_long_line_is_cut_and_stays_one(void **state)
-{
-    char text[8192];
-
-    (void)state;
-    log_open(LOG_LEVEL_INFO);
-    size_t length = capture(log_long, text, sizeof(text));
-    assert_int_equal(count(text, '\n'), 1);
-    assert_true(length <= 2048);
-    assert_int_equal(text[length - 1], '\n');
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,9 +218,6 @@ int main(void)
         cmocka_unit_test(test_the_device_is_needed),
         cmocka_unit_test(test_help_knows_every_option),
         cmocka_unit_test(test_budget_and_reserve),
-        cmocka_unit_test(test_quoting_lets_no_control_character_through),
-        cmocka_unit_test(test_a_noisy_client_is_braked),
-        cmocka_unit_test(test_a_long_line_is_cut_and_stays_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "cubiemem.h"
-#include "../../daemon/grant_thread.h"
-#include "../../daemon/reclaim_thread.h"
+#include "grant_thread.h"
+#include "reclaim_thread.h"
 #include "fake_driver.h"
 
 #define MIB (1ull << 20)

@@ -196,7 +196,7 @@ static const struct pk_subject **subjects_choose(const struct data *data, struct
 }
 
 static int subjects_fit(struct evaluator *evaluator, const struct pk_subject *const *subjects,
-                        const struct options *options)
+                        const struct options *options, struct progress *progress)
 {
     int digits = options->exact ? 17 : 6;
     struct fit *fits = calloc(options->n_subjects, sizeof(*fits));
@@ -209,6 +209,7 @@ static int subjects_fit(struct evaluator *evaluator, const struct pk_subject *co
     for (size_t i = 0; i < options->n_subjects && result == 0; i++) {
         result = fit_subject(evaluator, subjects[i], options->points, &fits[i]);
     }
+    progress_finish(progress);
     for (size_t i = 0; i < options->n_subjects && result == 0; i++) {
         const struct fit *fit = &fits[i];
         printf("%d %#.*g %#.*g %#.*g %#.*g %ju %ju\n", subjects[i]->number, digits, fit->ke, digits,
@@ -237,16 +238,15 @@ int main(int argc, char **argv)
     if (options.no_daemon) {
         struct plain_evaluator plain;
         plain_init(&plain, options.chunk, &progress);
-        result = subjects_fit(&plain.base, subjects, &options);
+        result = subjects_fit(&plain.base, subjects, &options, &progress);
     } else {
         struct lent_evaluator lent;
         result = lent_open(&lent, options.socket, options.name, options.proportion, &progress);
         if (result == 0) {
-            result = subjects_fit(&lent.base, subjects, &options);
+            result = subjects_fit(&lent.base, subjects, &options, &progress);
             lent_close(&lent);
         }
     }
-    progress_finish(&progress);
     free(subjects);
     data_finish(&data);
     return result == 0 && fflush(stdout) == 0 ? 0 : 1;
