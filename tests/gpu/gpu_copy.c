@@ -15,7 +15,7 @@
 #include "outcome.h"
 #include "tenant.h"
 
-#define MIB (1ull << 20)
+#define MIB ((uint64_t)1 << 20)
 #define N_SAMPLES 31
 #define LEAST_PERCENT 99.0
 

@@ -7,7 +7,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <time.h>
 
 #include "card.h"
 #include "harness.h"
@@ -15,7 +15,7 @@
 #include "role.h"
 #include "tenant.h"
 
-#define MIB (1ull << 20)
+#define MIB ((uint64_t)1 << 20)
 #define N_CYCLES 1000
 #define PATIENCE_MS 10000
 /* Other programs' and the driver's own bytes may move by so much on a real card. */
@@ -47,7 +47,9 @@ static void client_run(int fd, const void *argument)
     struct tenant tenant;
     struct card card;
 
-    (void)fd;
+    char go;
+
+    role_hear(fd, &go, 1);
     tenant_open(plan->harness, "cycles", 0, &tenant);
     card_open(plan->harness, &card);
     card_use(&card);
@@ -100,11 +102,12 @@ int main(void)
     struct card card;
 
     harness_prepare(device, &harness);
-    /* In its own process, so that this one never has a context. NVML needs none. */
+    /* Forked before this process looks at the driver, which makes no context here. */
+    role_start(&client, "client", client_run, &plan);
     card_open(&harness, &card);
     uint64_t idle = card_used(&card);
     harness_launch(&harness, NULL);
-    role_start(&client, "client", client_run, &plan);
+    role_tell(client.fd, "g", 1);
     role_finish(&client);
 
     viewer.client = harness_connect(&harness, NULL);

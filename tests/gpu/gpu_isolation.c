@@ -16,7 +16,7 @@
 #include "role.h"
 #include "tenant.h"
 
-#define MIB (1ull << 20)
+#define MIB ((uint64_t)1 << 20)
 #define PATTERN 0xb10bb10bu
 #define USER_A 65001
 #define USER_B 65002
@@ -114,7 +114,7 @@ int main(void)
     uint64_t size = simulated ? 64 * MIB : 4096 * MIB;
     char budget[32];
     struct harness harness;
-    const char *const arguments[] = {"--budget", budget, NULL};
+    const char *const arguments[] = {"--budget", budget, "--mode", "passive", NULL};
     const struct harness_options options = {.arguments = arguments, .open_to_all = geteuid() == 0};
 
     snprintf(budget, sizeof(budget), "%lluMiB", (unsigned long long)(size / MIB));

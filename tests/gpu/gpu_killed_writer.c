@@ -29,7 +29,7 @@
 #include "role.h"
 #include "tenant.h"
 
-#define MIB (1ull << 20)
+#define MIB ((uint64_t)1 << 20)
 #define WRITER_WORD 0xbadc0de5u
 #define TENANT_WORD 0x600dda7au
 #define WATCH_NS 300000000
@@ -150,7 +150,7 @@ static void next_run(int fd, const void *argument)
     for (role_hear(fd, &word, sizeof(word)); word != WORD_END; role_hear(fd, &word, sizeof(word))) {
         if (word == WORD_BESIDE_CHILD) {
             if (plan->refused_beside_child) {
-                expect(tenant_try(&tenant, plan->size, &array) == CUBIEMEM_NO_MEMORY,
+                expect(tenant_try(&tenant, plan->size, &array) != CUBIEMEM_OK,
                        "the dead client's bytes can be had while its child lives");
             }
             tenant_take_when_free(&tenant, plan->beside_child, PATIENCE_MS, &array);

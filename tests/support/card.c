@@ -40,6 +40,7 @@ static CUdevice find_simulated(struct card *card, const struct harness *harness)
                           why, sizeof(why)) == 0,
            "%s", why);
     CUdevice device = 0;
+    card_must(card, card->driver.cuInit(0), "cuInit"); /* it exists now */
     card_must(card, card->driver.cuDeviceGet(&device, ordinal), "cuDeviceGet");
     return device;
 }
@@ -50,6 +51,7 @@ static CUdevice find_real(const struct card *card, const struct harness *harness
     CUdevice device = 0;
     int n = 0;
 
+    card_must(card, card->driver.cuInit(0), "cuInit");
     if (strncmp(harness->device, "cuda:", 5) == 0) {
         card_must(card, card->driver.cuDeviceGet(&device, atoi(&harness->device[5])),
                   harness->device);
@@ -80,9 +82,7 @@ void card_open(const struct harness *harness, struct card *card_p)
                     &card.driver, why, sizeof(why)) < 0) {
         skip("%s", why);
     }
-    card_must(&card, card.driver.cuInit(0), "cuInit");
-    card.device =
-        card.simulated ? find_simulated(&card, harness) : find_real(&card, harness);
+    card.device = card.simulated ? find_simulated(&card, harness) : find_real(&card, harness);
     card_must(&card, card.driver.cuDeviceGetUuid(&uuid, card.device), "cuDeviceGetUuid");
     uuid_format(&uuid, card.uuid);
     int answer = card.driver.nvmlInit();

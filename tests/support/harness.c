@@ -256,7 +256,7 @@ void harness_launch(struct harness *harness, const struct harness_options *optio
     close(notify);
     unlink(notify_path);
     if (options->open_to_all &&
-        (chmod(harness->dir, 0711) < 0 || chmod(harness->socket, 0666) < 0)) {
+        (chmod(harness->dir, 0755) < 0 || chmod(harness->socket, 0666) < 0)) {
         fail("cannot open %s to others: %s", harness->dir, strerror(errno));
     }
 }
@@ -272,6 +272,7 @@ void harness_end_daemon(struct harness *harness)
 {
     int status;
 
+    expect(harness->pid > 0, "no daemon runs");
     if (kill(harness->pid, SIGTERM) < 0 || !reap(harness->pid, END_MS, &status)) {
         fail("cubiememd does not end within %d s of SIGTERM", END_MS / 1000);
     }
@@ -284,7 +285,9 @@ void harness_end_daemon(struct harness *harness)
 
 void harness_stop(struct harness *harness)
 {
-    harness_end_daemon(harness);
+    if (harness->pid != 0) {
+        harness_end_daemon(harness);
+    }
     remove_dir(harness->dir);
     current = NULL;
 }

@@ -52,7 +52,7 @@ void harness_start(const char *device, const struct harness_options *options,
                    struct harness *harness_p);
 /* Ask it to end; fails if it does not end with status 0. The directory stays. */
 void harness_end_daemon(struct harness *harness);
-/* The same, and removes the directory. */
+/* The same where one runs, and removes the directory. */
 void harness_stop(struct harness *harness);
 
 /* options may be NULL; their socket is replaced by the harness's. */

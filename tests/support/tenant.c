@@ -31,7 +31,7 @@ void tenant_close(struct tenant *tenant)
 static int ask(struct tenant *tenant, const uint64_t *sizes, size_t n,
                struct cubiemem_array *arrays_p)
 {
-    struct cubiemem_array_request requests[TENANT_MAX_ARRAYS];
+    struct cubiemem_array_request requests[TENANT_MAX_ARRAYS] = {0};
     char labels[TENANT_MAX_ARRAYS][2];
     int64_t shapes[TENANT_MAX_ARRAYS];
     struct cubiemem_response *response;
