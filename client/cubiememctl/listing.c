@@ -141,13 +141,13 @@ char *text_printable(const char *text)
         uint32_t character;
         size_t size = utf8_decode(text, &character);
         if (size == 0) {
-            end += sprintf(end, "\\x%02x", (unsigned char)*text);
+            end += snprintf(end, 7, "\\x%02x", (unsigned char)*text);
             size = 1;
         } else if (is_harmless(character)) {
             memcpy(end, text, size);
             end += size;
         } else {
-            end += sprintf(end, character < 0x80 ? "\\x%02x" : "\\u%04x", character);
+            end += snprintf(end, 7, character < 0x80 ? "\\x%02x" : "\\u%04x", character);
         }
         text += size;
     }

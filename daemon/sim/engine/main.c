@@ -54,7 +54,7 @@ static int setup(int argc, char **argv, struct engine *engine)
     if (argc != 4 || chdir("/") < 0) {
         return -1;
     }
-    engine->slot = atoi(argv[2]);
+    engine->slot = (int)strtol(argv[2], NULL, 10);
     engine->linger_ns = strtoull(argv[3], NULL, 10);
     engine->gpu_fd = open(argv[1], O_RDWR | O_CLOEXEC);
     engine->queue = mmap(NULL, sizeof(struct queue), PROT_READ | PROT_WRITE, MAP_SHARED,
