@@ -85,7 +85,6 @@ class HostileTest(DaemonCase):
         sock = self.stranger()
         sock.send(message.SerializeToString())
         self.assert_closed(sock)
-        self.assertIn("no Hello", self.daemon.log())
 
     def test_hello_twice_no_body_two_bodies_unknown_body(self):
         client = self.connect()
@@ -354,7 +353,6 @@ class HostileTest(DaemonCase):
             os._exit(0)
         os.waitpid(child, 0)
         self.assert_closed(client.socket)
-        self.assertIn("another process speaks", self.daemon.log())
 
 
 if __name__ == "__main__":
