@@ -223,7 +223,7 @@ struct cubiemem_array {
     int memory;
     uint32_t rank;
     int64_t shape[CUBIEMEM_MAX_RANK];
-    uint64_t block_id; /* block in which it lies; 0 for pinned and empty arrays */
+    uint64_t block_id; /* block in which it lies; 0 for pinned arrays, and empty ones beside no others */
     uint64_t offset;   /* bytes from the block's start */
     uint64_t grant;    /* number of the grant that placed it */
 };

@@ -129,7 +129,7 @@ struct policy_block {
 
 struct policy_array {
     const char *label;
-    uint64_t block_id; /* 0: pinned, or no bytes */
+    uint64_t block_id; /* 0: pinned, or beside no array that has bytes */
     uint64_t offset;   /* bytes from the block's start, aligned */
     uint64_t nbytes;   /* of one chunk, not rounded */
     int dtype, memory;
