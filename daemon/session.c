@@ -130,6 +130,22 @@ static void session_unhold(struct session *session, struct segment *segment)
     session->held_size -= segment->size;
 }
 
+void let_go(struct daemon *daemon, struct segment *list)
+{
+    if (daemon->reclaim != NULL) {
+        reclaim_thread_submit(daemon->reclaim, list);
+        if (list != NULL) {
+            drain_watch(daemon);
+        }
+        return;
+    }
+    while (list != NULL) { /* the daemon is ending, its threads have */
+        struct segment *segment = list;
+        list = segment->next;
+        device_segment_destroy(&daemon->device, segment);
+    }
+}
+
 void segments_to_driver(struct session *session, struct segment *list)
 {
     struct daemon *daemon = session->daemon;
@@ -146,8 +162,7 @@ void segments_to_driver(struct session *session, struct segment *list)
             released = segment;
         }
     }
-    reclaim_thread_submit(daemon->reclaim, released);
-    drain_watch(daemon);
+    let_go(daemon, released);
 }
 
 void segments_to_pool(struct session *session, struct segment *list)
@@ -178,10 +193,7 @@ void cached_to_driver(struct daemon *daemon, struct segment *list)
     for (struct segment *segment = list; segment != NULL; segment = segment->next) {
         books_drain_cached(&daemon->books, segment->size, now_ns());
     }
-    if (list != NULL) {
-        reclaim_thread_submit(daemon->reclaim, list);
-        drain_watch(daemon);
-    }
+    let_go(daemon, list);
 }
 
 /* ---------------------------------------------------------------- blocks */

@@ -2,7 +2,8 @@
  * gpu_idle_vram - what a daemon that has lent nothing takes of the card
  *
  * It has no context (DESIGN 3.1), so it is a few MiB: at most 16 over an idle card,
- * as NVML counts. Prints the figure as a benchmark does.
+ * as NVML counts. Nobody else, this program included, has the driver open meanwhile.
+ * Prints the figure as a benchmark does.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ int main(void)
     struct card card;
 
     harness_prepare(harness_device("sim:256MiB"), &harness);
-    card_open(&harness, &card);
+    card_watch(&harness, &card);
     uint64_t idle = card_used(&card);
     harness_launch(&harness, NULL);
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);

@@ -10,6 +10,7 @@
 
 #include "checked.h"
 #include "outcome.h"
+#include "role.h"
 
 #define PIECE_SIZE (32u << 20) /* bytes that are looked at in one go */
 
@@ -71,25 +72,70 @@ static CUdevice find_real(const struct card *card, const struct harness *harness
     fail("there is no GPU %s", harness->device);
 }
 
-void card_open(const struct harness *harness, struct card *card_p)
+static void load(const struct harness *harness, enum driver_parts parts, struct card *card_p)
 {
     struct card card = {.simulated = harness_device_is_simulated(harness->device)};
     char why[256];
-    CUuuid uuid;
 
-    if (driver_load(card.simulated ? DRIVER_SIM : DRIVER_CUDA,
-                    DRIVER_PART_CUDA | DRIVER_PART_NVML, card.simulated ? harness->dir : NULL,
-                    &card.driver, why, sizeof(why)) < 0) {
+    if (driver_load(card.simulated ? DRIVER_SIM : DRIVER_CUDA, parts,
+                    card.simulated ? harness->dir : NULL, &card.driver, why, sizeof(why)) < 0) {
         skip("%s", why);
     }
-    card.device = card.simulated ? find_simulated(&card, harness) : find_real(&card, harness);
-    card_must(&card, card.driver.cuDeviceGetUuid(&uuid, card.device), "cuDeviceGetUuid");
-    uuid_format(&uuid, card.uuid);
-    int answer = card.driver.nvmlInit();
+    *card_p = card;
+}
+
+static void find(const struct harness *harness, struct card *card)
+{
+    CUuuid uuid;
+
+    card->device = card->simulated ? find_simulated(card, harness) : find_real(card, harness);
+    card_must(card, card->driver.cuDeviceGetUuid(&uuid, card->device), "cuDeviceGetUuid");
+    uuid_format(&uuid, card->uuid);
+}
+
+static void open_nvml(struct card *card)
+{
+    int answer = card->driver.nvmlInit();
+
     if (answer == 0) {
-        answer = card.driver.nvmlDeviceGetHandleByUUID(card.uuid, &card.nvml);
+        answer = card->driver.nvmlDeviceGetHandleByUUID(card->uuid, &card->nvml);
     }
-    expect(answer == 0, "NVML does not know %s (%d)", card.uuid, answer);
+    expect(answer == 0, "NVML does not know %s (%d)", card->uuid, answer);
+}
+
+void card_open(const struct harness *harness, struct card *card_p)
+{
+    struct card card;
+
+    load(harness, DRIVER_PART_CUDA | DRIVER_PART_NVML, &card);
+    find(harness, &card);
+    open_nvml(&card);
+    *card_p = card;
+}
+
+/* Its UUID is all that NVML has to be told. */
+static void tell_uuid(int fd, const void *argument)
+{
+    struct card card;
+
+    load(argument, DRIVER_PART_CUDA, &card);
+    find(argument, &card);
+    role_tell(fd, card.uuid, sizeof(card.uuid));
+    driver_unload(&card.driver);
+}
+
+void card_watch(const struct harness *harness, struct card *card_p)
+{
+    char uuid[UUID_TEXT_SIZE];
+    struct role teller;
+    struct card card;
+
+    role_start(&teller, "teller", tell_uuid, harness);
+    role_hear(teller.fd, uuid, sizeof(uuid));
+    role_finish(&teller);
+    load(harness, DRIVER_PART_NVML, &card);
+    memcpy(card.uuid, uuid, sizeof(card.uuid));
+    open_nvml(&card);
     *card_p = card;
 }
 

@@ -25,6 +25,9 @@ struct card {
 
 /* No context is made. */
 void card_open(const struct harness *harness, struct card *card_p);
+/* NVML alone: only card_used() and its like work. This process does not open the
+ * driver, which costs the card a few MiB, and may fork others that do. */
+void card_watch(const struct harness *harness, struct card *card_p);
 void card_close(struct card *card);
 
 /* The primary context becomes this thread's. */

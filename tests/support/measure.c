@@ -22,6 +22,16 @@ uint64_t measure_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t measure_processor_ns(pid_t pid)
+{
+    struct timespec used = {0};
+    clockid_t clock;
+
+    expect(clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &used) == 0,
+           "no processor time of process %d", (int)pid);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
 static int compare(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;

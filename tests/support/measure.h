@@ -13,6 +13,8 @@
 #include <sys/types.h>
 
 uint64_t measure_now_ns(void); /* CLOCK_MONOTONIC */
+/* Processor time that a process (0: this one) has used, all threads. */
+uint64_t measure_processor_ns(pid_t pid);
 
 /* Both sort the samples. */
 double measure_median(double *samples, size_t n);
