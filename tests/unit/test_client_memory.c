@@ -628,6 +628,7 @@ static void test_yield(void **state)
     fake.handler = yield_first;
     assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_NO_MEMORY);
     fake.handler = NULL;
+    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
     assert_int_equal(n_calls("cuMemUnmap"), unmapped + 1);
     assert_int_equal(fake.n_given, 1);
     assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_OK);
