@@ -155,6 +155,8 @@ engine := $(if $(engine_src),$(stage)/cubiemem-sim-engine)
 
 programs := $(stage)/cubiememd $(stage)/cubiememctl
 examples := $(stage)/pkfit
+products := $(programs) $(libshared) $(libstatic) $(libsim) $(engine) $(examples) \
+	$(BUILD)/cubiemem.pc $(BUILD)/cubiememd@.service
 unit_tests := $(patsubst tests/%.c,$(BUILD)/tests/%,$(unit_src))
 integration_tests := $(patsubst tests/%.c,$(BUILD)/tests/%,$(integration_src))
 gpu_tests := $(patsubst tests/gpu/%.c,$(stage)/%,$(gpu_src)) $(stage)/cubiememd-seams \
@@ -165,8 +167,7 @@ fuzzers := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(fuzz_src))
 all_tests := $(unit_tests) $(integration_tests) $(fuzz_replays)
 
 .PHONY: all
-all: $(programs) $(libshared) $(libstatic) $(libsim) $(engine) $(examples) $(BUILD)/cubiemem.pc \
-	$(BUILD)/cubiememd@.service ## daemon, library, tool, simulated driver, example
+all: $(products) ## daemon, library, tool, simulated driver, example
 ifeq ($(NVCC),)
 	@echo '  NOTE     the CUDA kernels are left out: no nvcc (set CUDA_HOME)'
 endif
