@@ -24,15 +24,6 @@
 
 /* ---------------------------------------------------------- life */
 
-static void cond_init_monotonic(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 static void inbox_init(struct inbox *inbox)
 {
     inbox->first = NULL;
@@ -63,7 +54,7 @@ int channel_init(struct channel *channel, int socket, bool manual, channel_event
     inbox_init(&channel->invalidations);
     pthread_mutex_init(&channel->send_lock, NULL);
     pthread_mutex_init(&channel->lock, NULL);
-    cond_init_monotonic(&channel->room);
+    clock_cond_init(&channel->room);
     channel->epoll = epoll_create1(EPOLL_CLOEXEC);
     channel->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     /* A manual channel's socket always listens: get_fd must show what is there. */
@@ -326,7 +317,7 @@ static int call(struct channel *channel, Cubiemem__ClientMessage *parts, size_t 
                 bool ordered, int64_t deadline, struct incoming **answer_p)
 {
     struct pending pending = {.ordered = ordered};
-    cond_init_monotonic(&pending.cond);
+    clock_cond_init(&pending.cond);
     pthread_mutex_lock(&channel->lock);
     int status = wait_for_room(channel, deadline);
     if (status != CUBIEMEM_OK) {

@@ -262,7 +262,7 @@ static int open_client(const struct wish *wish, struct cubiemem_client **client_
     client->handle_kind = wish->handle_kind;
     client->timeout_ns = wish->timeout_ns;
     pthread_mutex_init(&client->books, NULL);
-    pthread_cond_init(&client->changed, NULL);
+    clock_cond_init(&client->changed);
     pages_init(&client->pages);
     status = channel_init(&client->channel, socket, wish->manual || wish->tool, client_on_event,
                           client);

@@ -7,6 +7,7 @@
 #ifndef CLIENT_CLOCK_H
 #define CLIENT_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -38,6 +39,16 @@ static inline int64_t clock_left(int64_t deadline)
 static inline struct timespec clock_timespec(int64_t ns)
 {
     return (struct timespec){.tv_sec = ns / CLOCK_SECOND_NS, .tv_nsec = ns % CLOCK_SECOND_NS};
+}
+
+/* A condition whose timed waits end at deadlines of this clock. */
+static inline void clock_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
 }
 
 static inline void clock_sleep(int64_t ns)

@@ -497,6 +497,7 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
     struct cubiemem_instance *instance = use_instance(client, yield->instance_id);
     uint64_t *closed = calloc(yield->n_block_ids + 1, sizeof *closed);
     size_t n_closed = 0;
+    /* Without memory nothing is unmapped, and the answer names no segment. */
     if (instance != NULL && closed != NULL) {
         await_work(instance);
         for (size_t i = 0; i < yield->n_block_ids; i++) {

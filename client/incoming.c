@@ -18,43 +18,28 @@
 
 /* ------------------------------------------------------------- decoding */
 
-/* protobuf-c multiplies the peer's lengths into memory; this is the bound. */
-struct budget {
-    size_t left;
-};
-
-static void *budget_alloc(void *data, size_t size)
+/* protobuf-c multiplies the peer's lengths into memory: bounded here. What it
+ * frees on its own way is freed with the arena. */
+static void *decode_alloc(void *data, size_t size)
 {
-    struct budget *budget = data;
-    if (size > budget->left) {
+    struct arena *arena = data;
+    if (size > MESSAGE_MAX_MEMORY || arena->taken > MESSAGE_MAX_MEMORY - size) {
         return NULL;
     }
-    void *memory = malloc(size);
-    if (memory != NULL) {
-        budget->left -= size;
-    }
-    return memory;
+    return arena_take(arena, size);
 }
 
-static void budget_free(void *data, void *memory)
+static void decode_free(void *data, void *memory)
 {
     (void)data;
-    free(memory);
+    (void)memory;
 }
 
-Cubiemem__DaemonMessage *incoming_decode(const uint8_t *data, size_t size)
+/* NULL if malformed, above the cap, or out of memory. */
+static Cubiemem__DaemonMessage *decode(struct arena *arena, const uint8_t *data, size_t size)
 {
-    struct budget budget = {MESSAGE_MAX_MEMORY};
-    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
+    ProtobufCAllocator allocator = {decode_alloc, decode_free, arena};
     return cubiemem__daemon_message__unpack(&allocator, size, data);
-}
-
-void incoming_free_message(Cubiemem__DaemonMessage *message)
-{
-    ProtobufCAllocator allocator = {budget_alloc, budget_free, NULL};
-    if (message != NULL) {
-        cubiemem__daemon_message__free_unpacked(message, &allocator);
-    }
 }
 
 /* ------------------------------------------------------------- assembly */
@@ -115,16 +100,17 @@ static bool assembly_keep_bytes(struct assembly *assembly, const uint8_t *data, 
 }
 
 /* The message is whole: hand it and the collected descriptors over. */
-static enum assembly_outcome assembly_complete(struct assembly *assembly,
+static enum assembly_outcome assembly_complete(struct assembly *assembly, struct arena *arena,
                                                Cubiemem__DaemonMessage *message,
                                                struct incoming **incoming_p)
 {
     struct incoming *incoming = calloc(1, sizeof *incoming);
     if (incoming == NULL) {
-        incoming_free_message(message);
+        arena_finish(arena);
         return ASSEMBLY_MEMORY;
     }
     incoming->message = message;
+    incoming->arena = *arena;
     incoming->fds = assembly->fds;
     incoming->n_fds = assembly->n_fds;
     incoming->fds_lost = assembly->fds_lost;
@@ -139,8 +125,10 @@ enum assembly_outcome assembly_add(struct assembly *assembly, const uint8_t *dat
                                    struct fdset *fds, bool fds_lost, uint64_t *packet_p,
                                    struct incoming **incoming_p)
 {
-    Cubiemem__DaemonMessage *message = incoming_decode(data, size);
+    struct arena arena = {0};
+    Cubiemem__DaemonMessage *message = decode(&arena, data, size);
     if (message == NULL) {
+        arena_finish(&arena);
         fdset_finish(fds);
         return ASSEMBLY_BROKEN;
     }
@@ -150,16 +138,16 @@ enum assembly_outcome assembly_add(struct assembly *assembly, const uint8_t *dat
     bool in_order = message->part == assembly->next_part && (!follows || assembly->id == id);
     *packet_p = message->packet;
     if (!in_order || !assembly_keep_fds(assembly, fds)) {
-        incoming_free_message(message);
+        arena_finish(&arena);
         fdset_finish(fds);
         return ASSEMBLY_BROKEN;
     }
     fdset_finish(fds);
     assembly->fds_lost = assembly->fds_lost || fds_lost;
     if (!more && !follows) {
-        return assembly_complete(assembly, message, incoming_p);
+        return assembly_complete(assembly, &arena, message, incoming_p);
     }
-    incoming_free_message(message);
+    arena_finish(&arena);
     if (!assembly_keep_bytes(assembly, data, size)) {
         return ASSEMBLY_BROKEN;
     }
@@ -169,8 +157,12 @@ enum assembly_outcome assembly_add(struct assembly *assembly, const uint8_t *dat
     if (more) {
         return ASSEMBLY_MORE;
     }
-    message = incoming_decode(assembly->bytes, assembly->size);
-    return message == NULL ? ASSEMBLY_BROKEN : assembly_complete(assembly, message, incoming_p);
+    message = decode(&arena, assembly->bytes, assembly->size);
+    if (message == NULL) {
+        arena_finish(&arena);
+        return ASSEMBLY_BROKEN;
+    }
+    return assembly_complete(assembly, &arena, message, incoming_p);
 }
 
 /* ------------------------------------------------------------- incoming */
@@ -188,7 +180,7 @@ int incoming_steal_fd(struct incoming *incoming)
 struct incoming *incoming_destroy(struct incoming *incoming)
 {
     if (incoming != NULL) {
-        incoming_free_message(incoming->message);
+        arena_finish(&incoming->arena);
         close_all(incoming->fds, incoming->n_fds);
         free(incoming->fds);
         free(incoming);

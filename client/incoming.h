@@ -12,13 +12,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "arena.h"
 #include "cubiemem.pb-c.h"
 #include "fdset.h"
 
 struct pending;
 
 struct incoming {
-    Cubiemem__DaemonMessage *message;
+    Cubiemem__DaemonMessage *message; /* in the arena */
+    struct arena arena;
     int *fds; /* the message's descriptors in order, -1 where stolen */
     size_t n_fds;
     size_t next_fd;
@@ -60,9 +62,5 @@ void assembly_finish(struct assembly *assembly);
 int incoming_steal_fd(struct incoming *incoming);
 /* Frees the message and closes what was not stolen; NULL is fine. Returns NULL. */
 struct incoming *incoming_destroy(struct incoming *incoming);
-
-/* Decode with capped memory; NULL if malformed, above the cap, or out of memory. */
-Cubiemem__DaemonMessage *incoming_decode(const uint8_t *data, size_t size);
-void incoming_free_message(Cubiemem__DaemonMessage *message);
 
 #endif

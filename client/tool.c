@@ -11,6 +11,24 @@
 #include "failure.h"
 #include "limits.h"
 
+/* An answer lies in the arena it was decoded into; a viewer gets one of its own. */
+static int copy(const Cubiemem__DaemonMessage *message, Cubiemem__DaemonMessage **copy_p)
+{
+    size_t size = cubiemem__daemon_message__get_packed_size(message);
+    uint8_t *data = malloc(size + 1);
+    Cubiemem__DaemonMessage *copied = NULL;
+    if (data != NULL) {
+        cubiemem__daemon_message__pack(message, data);
+        copied = cubiemem__daemon_message__unpack(NULL, size, data);
+    }
+    free(data);
+    if (copied == NULL) {
+        return failure_set(CUBIEMEM_HOST_MEMORY, "no memory for an answer of %zu bytes", size);
+    }
+    *copy_p = copied;
+    return CUBIEMEM_OK;
+}
+
 int client_call(struct cubiemem_client *client, Cubiemem__ClientMessage *request,
                 Cubiemem__DaemonMessage **reply_p)
 {
@@ -22,15 +40,16 @@ int client_call(struct cubiemem_client *client, Cubiemem__ClientMessage *request
     if (status != CUBIEMEM_OK) {
         return status;
     }
-    *reply_p = answer->message;
-    answer->message = NULL;
+    status = copy(answer->message, reply_p);
     incoming_destroy(answer);
-    return CUBIEMEM_OK;
+    return status;
 }
 
 void client_reply_free(Cubiemem__DaemonMessage *reply)
 {
-    incoming_free_message(reply);
+    if (reply != NULL) {
+        cubiemem__daemon_message__free_unpacked(reply, NULL);
+    }
 }
 
 const char *client_daemon_version(const struct cubiemem_client *client)

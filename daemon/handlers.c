@@ -203,7 +203,7 @@ struct instance *request_instance(struct request *request, bool has_id, uint64_t
 }
 
 static int instance_reply(struct request *request, const struct instance *instance,
-                          uint32_t warnings)
+                          uint32_t warnings, bool limits_changed)
 {
     struct policy_instance_view view;
     policy_instance_read(instance->policy, &view);
@@ -224,6 +224,19 @@ static int instance_reply(struct request *request, const struct instance *instan
     result.warnings = warnings;
     message.result = &result;
     message.instance = &reply;
+    Cubiemem__LimitsReply limits = CUBIEMEM__LIMITS_REPLY__INIT;
+    if (limits_changed) {
+        limits.has_revision = true;
+        limits.revision = ++instance->session->daemon->limits_revision;
+        message.limits = &limits;
+    }
+    char over[LOG_QUOTE_SIZE + 64], *line = over;
+    if (limits_changed && view.allocated > view.cap) {
+        snprintf(over, sizeof(over), "instance %" PRIu64 "/%.100s holds %" PRIu64 " of %" PRIu64
+                 " bytes", instance->session->id, view.name, view.allocated, view.cap);
+        limits.n_over = 1;
+        limits.over = &line;
+    }
     answer_message(request->session, request->id, &message, -1);
     return HANDLED;
 }
@@ -271,7 +284,7 @@ int handle_register(struct request *request)
         }
         return status;
     }
-    return instance_reply(request, instance, warnings);
+    return instance_reply(request, instance, warnings, false);
 }
 
 int handle_unregister(struct request *request)
@@ -339,11 +352,7 @@ static int find_meant(struct request *request, bool has_instance_id, uint64_t in
 static int changed(struct request *request, struct instance *instance, int status,
                    uint32_t warnings)
 {
-    if (status != CUBIEMEM_OK) {
-        return status;
-    }
-    connection_daemon(request->connection)->limits_revision++;
-    return instance_reply(request, instance, warnings);
+    return status != CUBIEMEM_OK ? status : instance_reply(request, instance, warnings, true);
 }
 
 int handle_set_proportion(struct request *request)
@@ -397,7 +406,7 @@ int handle_change_group(struct request *request)
     }
     int status = policy_change_group(instance->session->daemon->policy, instance->policy,
                                      body->group, body->shared);
-    return status != CUBIEMEM_OK ? status : instance_reply(request, instance, 0);
+    return status != CUBIEMEM_OK ? status : instance_reply(request, instance, 0, false);
 }
 
 int handle_available(struct request *request)

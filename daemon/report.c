@@ -253,6 +253,7 @@ char *report_json(const struct daemon *daemon)
     json_object_set_new(out, "daemon", self);
     json_object_set_new(out, "device", device);
     set_books(out, &daemon->books);
+    json_object_set_new(out, "cached_segments", bytes(pool_count(daemon->pool)));
     json_object_set_new(out, "clients", clients);
     json_object_set_new(out, "groups", groups_report(daemon));
     json_object_set_new(out, "limits", limits);

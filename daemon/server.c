@@ -80,33 +80,20 @@ static void accept_again(uv_timer_t *timer)
     uv_poll_start(&server->daemon.listen_poll, UV_READABLE, on_listen);
 }
 
-static void close_handle(uv_handle_t *handle, void *data)
-{
-    (void)data;
-    if (!uv_is_closing(handle)) {
-        uv_close(handle, NULL);
-    }
-}
-
-static uv_handle_t *const *own_handles(struct daemon *daemon, uv_handle_t *list[7])
-{
-    list[0] = (uv_handle_t *)&daemon->listen_poll;
-    list[1] = (uv_handle_t *)&daemon->sigterm;
-    list[2] = (uv_handle_t *)&daemon->sigint;
-    list[3] = (uv_handle_t *)&daemon->drain_timer;
-    list[4] = (uv_handle_t *)&daemon->accept_timer;
-    list[5] = (uv_handle_t *)&daemon->later;
-    list[6] = (uv_handle_t *)&daemon->evict_timer;
-    return list;
-}
-
-/* All clients are gone: nothing keeps the loop any more. */
+/* All clients are gone: the loop stops, whatever the device threads are at. What
+ * is not ours (a helper process that is not reaped yet) ends in server_destroy(). */
 void daemon_ended(struct daemon *daemon)
 {
-    uv_handle_t *list[7];
-    own_handles(daemon, list);
-    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
-        close_handle(list[i], NULL);
+    uv_handle_t *const handles[] = {
+        (uv_handle_t *)&daemon->listen_poll,  (uv_handle_t *)&daemon->sigterm,
+        (uv_handle_t *)&daemon->sigint,       (uv_handle_t *)&daemon->drain_timer,
+        (uv_handle_t *)&daemon->accept_timer, (uv_handle_t *)&daemon->evict_timer,
+        (uv_handle_t *)&daemon->later,
+    };
+    for (size_t i = 0; i < sizeof(handles) / sizeof(handles[0]); i++) {
+        if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) {
+            uv_close(handles[i], NULL);
+        }
     }
     uv_stop(&daemon->loop);
 }
@@ -349,13 +336,11 @@ void server_destroy(struct server *server)
 {
     struct daemon *daemon = &server->daemon;
     /* Jobs of transactions come back as cancelled and undo them. */
+    reclaim_thread_destroy(daemon->reclaim);
+    daemon->reclaim = NULL;
     grant_thread_destroy(daemon->grant);
     daemon->grant = NULL;
-    if (daemon->reclaim != NULL) {
-        reclaim_thread_destroy(daemon->reclaim);
-        daemon->reclaim = NULL;
-    }
-    uv_walk(&daemon->loop, close_handle, NULL);
+    daemon_ended(daemon);
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     uv_loop_close(&daemon->loop);
     policy_destroy(daemon->policy);

@@ -130,8 +130,31 @@ static void session_unhold(struct session *session, struct segment *segment)
     session->held_size -= segment->size;
 }
 
+void let_go(struct daemon *daemon, struct segment *list)
+{
+    if (daemon->reclaim != NULL) {
+        reclaim_thread_submit(daemon->reclaim, list);
+        if (list != NULL) {
+            drain_watch(daemon);
+        }
+        return;
+    }
+    while (list != NULL) { /* the daemon is ending, its threads have */
+        struct segment *segment = list;
+        list = segment->next;
+        device_segment_destroy(&daemon->device, segment);
+    }
+}
+
 void segments_to_driver(struct session *session, struct segment *list)
 {
+#ifdef CUBIEMEM_TEST_SEAMS
+    /* What a daemon must never do; tests/gpu shows that it is seen there. */
+    if (getenv("CUBIEMEM_TEST_LEND_AT_HANGUP") != NULL) {
+        segments_to_pool(session, list);
+        return;
+    }
+#endif
     struct daemon *daemon = session->daemon;
     struct segment *released = NULL;
     while (list != NULL) {
@@ -146,8 +169,7 @@ void segments_to_driver(struct session *session, struct segment *list)
             released = segment;
         }
     }
-    reclaim_thread_submit(daemon->reclaim, released);
-    drain_watch(daemon);
+    let_go(daemon, released);
 }
 
 void segments_to_pool(struct session *session, struct segment *list)
@@ -178,10 +200,7 @@ void cached_to_driver(struct daemon *daemon, struct segment *list)
     for (struct segment *segment = list; segment != NULL; segment = segment->next) {
         books_drain_cached(&daemon->books, segment->size, now_ns());
     }
-    if (list != NULL) {
-        reclaim_thread_submit(daemon->reclaim, list);
-        drain_watch(daemon);
-    }
+    let_go(daemon, list);
 }
 
 /* ---------------------------------------------------------------- blocks */
@@ -334,7 +353,7 @@ int session_register(struct session *session, const struct policy_registration *
     HASH_ADD(hh, session->instances, id, sizeof(instance->id), instance);
     if (instance->id == 1) {
         session->contextless = true;
-        daemon->books.n_contextless++;
+        books_context_coming(&daemon->books, now_ns());
     }
     *instance_p = instance;
     return CUBIEMEM_OK;
@@ -403,8 +422,7 @@ void session_context_ready(struct session *session)
 {
     if (session->contextless) {
         session->contextless = false;
-        session->daemon->books.n_contextless--;
-        books_context_changed(&session->daemon->books, now_ns());
+        books_context_ready(&session->daemon->books, now_ns());
     }
 }
 
@@ -420,6 +438,7 @@ void session_end(struct session *session)
     session->owed = NULL;
     assert(session->segments == NULL && session->held_size == 0);
     session_context_ready(session);
+    books_context_gone(&daemon->books, now_ns());
     if (session->legacy != NULL) {
         legacy_helper_kill(session->legacy);
     }

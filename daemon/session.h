@@ -133,6 +133,8 @@ void block_end(struct block *block, enum block_end how);
 /* The policy's hook: collects the blocks that an operation lets go. */
 void session_block_gone(struct policy_instance *instance, struct policy_block *gone, void *daemon);
 
+/* Booked as draining already: to the thread that gives them to the driver. */
+void let_go(struct daemon *daemon, struct segment *list);
 /* Cached segments to the driver; they were taken out of the pool. */
 void cached_to_driver(struct daemon *daemon, struct segment *list);
 

@@ -307,7 +307,7 @@ static void job_done(struct grant_job *job)
     }
     for (size_t i = 0; i < job->n_release; i++) { /* only when the thread was cancelled */
         if (job->release[i] != NULL) {
-            reclaim_thread_submit(daemon->reclaim, job->release[i]);
+            let_go(daemon, job->release[i]);
         }
     }
     if (transaction->failure == CUBIEMEM_OK && transaction->session != NULL) {

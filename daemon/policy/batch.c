@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "limits.h"
+
 bool batch_is_peer(const struct batch *batch, const struct policy_instance *instance)
 {
     return instance->owner->batch == batch->id && !instance->has_request;
@@ -193,7 +195,7 @@ int batch_gather(const struct policy *policy, struct policy_instance *trigger,
     };
     struct policy_instance *i;
     size_t n_arrays = 0, n_members = 0;
-    int status, bound_status;
+    int status;
 
     trigger->owner->batch = batch.id;
     for (i = batch.group->first_queued; i != NULL; i = i->next_queued) {
@@ -201,10 +203,13 @@ int batch_gather(const struct policy *policy, struct policy_instance *trigger,
         n_arrays += i->request.n;
         n_members++;
     }
+    if (n_arrays > LIMIT_ARRAYS_PER_BATCH) {
+        refusal->why = "a batch has at most 4096 arrays";
+        return CUBIEMEM_LIMIT;
+    }
     status = batch_count_runs(&batch, refusal);
     if (status == CUBIEMEM_OK) {
-        bound_status = batch_visit_members(&batch, refusal);
-        status = bound_status;
+        status = batch_visit_members(&batch, refusal);
     }
     if (status != CUBIEMEM_OK) {
         return status;

@@ -36,7 +36,8 @@ struct batch {
  * without a request. */
 bool batch_is_peer(const struct batch *batch, const struct policy_instance *instance);
 
-/* Return: OK; INVALID_REQUEST, HOST_MEMORY with instance, label, why set. */
+/* Return: OK; INVALID_REQUEST, LIMIT, HOST_MEMORY with what is known of instance,
+ * label and why. */
 int batch_gather(const struct policy *policy, struct policy_instance *trigger,
                  struct batch *batch_p, struct policy_refusal *refusal);
 void batch_finish(struct batch *batch);

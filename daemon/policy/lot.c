@@ -108,10 +108,8 @@ static void lot_place(struct lot *lot, size_t i, struct block *block, uint64_t o
 
     lot->held[i].block = block;
     block->shown.n_arrays++;
-    if (array->nbytes > 0) {
-        array->block_id = lot->plan_blocks[block - lot->blocks].id;
-        array->offset = offset;
-    }
+    array->block_id = lot->plan_blocks[block - lot->blocks].id;
+    array->offset = array->nbytes > 0 ? offset : 0;
 }
 
 /* Rule 5: an array of a granule or more is a block; the smaller ones share one,

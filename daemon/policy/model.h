@@ -114,7 +114,7 @@ struct held {
     struct table_node node; /* policy_instance::labels */
     struct held *previous, *next; /* policy_instance::first_held */
     struct policy_array *array;
-    struct block *block; /* an empty array may lie in one, shown as 0 */
+    struct block *block; /* NULL: pinned, or empty beside nothing */
     struct lot *lot;
 };
 

@@ -129,7 +129,7 @@ struct policy_block {
 
 struct policy_array {
     const char *label;
-    uint64_t block_id; /* 0: pinned, or no bytes */
+    uint64_t block_id; /* 0: pinned, or beside no array that has bytes */
     uint64_t offset;   /* bytes from the block's start, aligned */
     uint64_t nbytes;   /* of one chunk, not rounded */
     int dtype, memory;
@@ -241,8 +241,9 @@ struct policy_refusal {
  * both modes. An owner with an instance in a reserved plan is no victim.
  *
  * Return: OK and a plan (policy_plan_destroy), or INVALID_REQUEST, TOO_LARGE,
- * NO_MEMORY, UNCHUNKABLE_TOO_LARGE, RUN_TOO_LARGE, HOST_MEMORY, or BUSY while
- * another plan of the group is reserved, with *refusal_p.
+ * NO_MEMORY, UNCHUNKABLE_TOO_LARGE, RUN_TOO_LARGE, HOST_MEMORY, LIMIT (all
+ * requests together have too many arrays), or BUSY while another plan of the
+ * group is reserved, with *refusal_p.
  */
 int policy_plan(const struct policy *policy, struct policy_instance *trigger, uint64_t free,
                 bool may_evict, struct policy_plan **plan_p, struct policy_refusal *refusal_p);

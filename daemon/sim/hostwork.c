@@ -110,8 +110,8 @@ static void *work(void *argument)
             queue_wait(&lane->host_wanted, wanted, 0);
             continue;
         }
-        op = lane->ops[(wanted - 1) % QUEUE_N_OPS];
         __atomic_load_n(&link->host_order, __ATOMIC_ACQUIRE);
+        op = lane->ops[(wanted - 1) % QUEUE_N_OPS];
         run(link, &op);
         __atomic_fetch_add(&link->host_order, 1, __ATOMIC_ACQ_REL);
         __atomic_store_n(&lane->host_done, wanted, __ATOMIC_SEQ_CST);

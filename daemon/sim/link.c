@@ -295,8 +295,14 @@ static void put_op(struct link *link, uint32_t lane, struct queue_op op)
 {
     struct queue_lane *shared = &link->queue->lanes[lane];
 
+    /* The engine orders us with our own host threads; in this process that order
+     * has to be said again. */
+    __atomic_load_n(&link->host_order, __ATOMIC_ACQUIRE);
     op.control = link->control_sent;
     shared->ops[shared->submitted % QUEUE_N_OPS] = op;
+    if (op.kind >= OP_HOST) {
+        __atomic_fetch_add(&link->host_order, 1, __ATOMIC_RELEASE);
+    }
     __atomic_store_n(&shared->submitted, shared->submitted + 1, __ATOMIC_SEQ_CST);
     queue_wake(&shared->submitted);
 }
@@ -353,9 +359,6 @@ CUresult link_submit(struct link *link, uint32_t lane, struct queue_op op, uint3
     }
     if (result != CUDA_SUCCESS) {
         return result;
-    }
-    if (op.kind >= OP_HOST) {
-        __atomic_fetch_add(&link->host_order, 1, __ATOMIC_RELEASE);
     }
     put_waits(link, lane);
     put_op(link, lane, op);

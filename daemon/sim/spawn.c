@@ -22,6 +22,9 @@
 #define STACK_SIZE (64u << 10)
 #define UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
 
+/* clone() by the name that ThreadSanitizer does not take for a fork. */
+int __clone(int (*function)(void *), void *stack, int flags, void *argument, ...);
+
 struct spawn {
     const char *path;
     char *const *arguments;
@@ -51,7 +54,7 @@ UNCHECKED static int run_between(void *argument)
 {
     struct spawn *spawn = argument;
 
-    spawn->pid = clone(run_engine, spawn->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD,
+    spawn->pid = __clone(run_engine, spawn->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD,
                        spawn);
     if (spawn->pid < 0) {
         spawn->error = errno;
@@ -79,7 +82,7 @@ static int run(struct spawn *spawn, char *stacks)
     spawn->stack = stacks;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    between = clone(run_between, stacks + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK, spawn);
+    between = __clone(run_between, stacks + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK, spawn);
     if (between < 0) {
         spawn->error = errno;
     } else {

@@ -3,6 +3,7 @@
 Skips the whole program (exit 77) where python3-protobuf is absent.
 """
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -60,6 +61,11 @@ def wait_until(condition, what, seconds=10):
         time.sleep(0.01)
 
 
+def die_with_parent():
+    """A test that is killed leaves no daemon behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Daemon:
     """A cubiememd of its own, on a private socket; its log can be read."""
 
@@ -70,6 +76,7 @@ class Daemon:
             self.process = subprocess.Popen(
                 [STAGE / "cubiememd", "--device", device, "--socket", self.path, *options],
                 stderr=log, env={**os.environ, **(environment or {})},
+                preexec_fn=die_with_parent,
             )
         try:
             wait_until(self._listens, "the daemon listens", 30)
@@ -132,8 +139,8 @@ class DaemonCase(unittest.TestCase):
         """A bare socket that has said nothing."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.addCleanup(sock.close)
+        sock.connect(self.daemon.path)  # waits while the backlog is full
         sock.settimeout(10)
-        sock.connect(self.daemon.path)
         return sock
 
     def assert_closed(self, sock):

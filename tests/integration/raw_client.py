@@ -27,8 +27,8 @@ class RawClient:
         self.events = []
         self.last_id = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(path)  # waits while the backlog is full
         self.socket.settimeout(timeout)
-        self.socket.connect(path)
         hello_fields.setdefault("major", 1)
         hello = messages.Hello(name=name, **hello_fields)
         self.hello, self.hello_fds = self.call("hello", hello)

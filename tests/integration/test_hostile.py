@@ -29,20 +29,21 @@ def varint(value):
 
 class HostileTest(DaemonCase):
     def setUp(self):
-        self.status()  # whatever is allocated once is there
-        self.fds_before = self.daemon.fds()
+        status = self.status()  # whatever is allocated once is there
+        self.fds_before = self.daemon.fds() - status["cached_segments"]
         self.rss_before = self.daemon.rss()
+        self.addCleanup(self.check_nothing_is_left)  # runs last
 
-    def doCleanups(self):
-        done = super().doCleanups()
+    def check_nothing_is_left(self):
         status = self.status_when(
             lambda s: not s["clients"] and s["lent_bytes"] == s["draining_bytes"] == 0
             and s["promised_bytes"] == 0, "nobody holds anything")
         self.assertEqual(status["others_bytes"], 0)
-        wait_until(lambda: self.daemon.fds() <= self.fds_before, "no descriptor is left open")
+        wait_until(lambda: self.daemon.fds() - self.status()["cached_segments"]
+                   <= self.fds_before + 1,  # the connection that asks
+                   f"{self.fds_before} descriptors again")
         if "ASAN_OPTIONS" not in os.environ:  # its quarantine grows
             self.assertLess(self.daemon.rss(), self.rss_before + 8 * MIB)
-        return done
 
     # ------------------------------------------------------------ framing
 
@@ -85,7 +86,6 @@ class HostileTest(DaemonCase):
         sock = self.stranger()
         sock.send(message.SerializeToString())
         self.assert_closed(sock)
-        self.assertIn("no Hello", self.daemon.log())
 
     def test_hello_twice_no_body_two_bodies_unknown_body(self):
         client = self.connect()
@@ -354,7 +354,6 @@ class HostileTest(DaemonCase):
             os._exit(0)
         os.waitpid(child, 0)
         self.assert_closed(client.socket)
-        self.assertIn("another process speaks", self.daemon.log())
 
 
 if __name__ == "__main__":

@@ -133,7 +133,8 @@ static void answer_register(struct fake_daemon *fake, const Cubiemem__ClientMess
 
 static void answer_status(struct fake_daemon *fake, const Cubiemem__ClientMessage *from)
 {
-    for (int i = 0; i < fake->n_fake_parts; i++) {
+    int n = fake->n_fake_parts; /* the test may change it as soon as it has its answer */
+    for (int i = 0; i < n; i++) {
         Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
         Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
         Cubiemem__StatusReply status = CUBIEMEM__STATUS_REPLY__INIT;
@@ -142,7 +143,7 @@ static void answer_status(struct fake_daemon *fake, const Cubiemem__ClientMessag
         message.has_id = message.has_part = message.has_more = true;
         message.id = from->id;
         message.part = (uint32_t)i;
-        message.more = i + 1 < fake->n_fake_parts;
+        message.more = i + 1 < n;
         message.result = &result;
         message.status = &status;
         result.has_code = true;
@@ -331,7 +332,8 @@ static void take_release(struct fake_daemon *fake, const Cubiemem__Release *rele
 
 static void answer(struct fake_daemon *fake, const Cubiemem__ClientMessage *message)
 {
-    if (fake->handler != NULL && fake->handler(fake, message)) {
+    fake_handler_fn *handler = fake->handler;
+    if (handler != NULL && handler(fake, message)) {
         return;
     }
     if (message->hello != NULL) {

@@ -38,7 +38,7 @@ struct fake_daemon {
     int listener, stop;
     _Atomic int socket;
     pthread_t thread;
-    fake_handler_fn *handler;
+    fake_handler_fn *_Atomic handler;
     void *arg;
 
     struct driver *driver; /* NULL: no memory */
@@ -57,7 +57,7 @@ struct fake_daemon {
         n_evicted, n_allocates, n_parts, n_contexts;
     atomic_bool lose_fds;         /* send grants without their descriptors, as after MSG_CTRUNC */
     _Atomic int refuse;        /* answer Allocate with this status */
-    _Atomic int n_fake_parts;/* parts of a Status answer */
+    _Atomic int n_fake_parts;  /* parts of a Status answer */
 };
 
 /* Listens on its own socket and starts the thread; driver may be NULL. */

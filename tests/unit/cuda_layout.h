@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#include "cuda_decl.h"
+
 #define SAME(expression, figure) _Static_assert((expression) == (figure), #expression)
 
 SAME(sizeof(CUresult), 4);

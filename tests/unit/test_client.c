@@ -157,8 +157,11 @@ static void test_ping(void **state)
     for (int i = 0; i < 100; i++) {
         assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
     }
-    cubiemem_close(client);
+    for (int i = 0; i < 500 && fake.n_evicted == 0; i++) {
+        usleep(10000); /* by the library's thread, in its own time */
+    }
     assert_int_equal(fake.n_evicted, 1);
+    cubiemem_close(client);
     fake_daemon_stop(&fake);
 }
 

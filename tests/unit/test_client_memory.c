@@ -148,6 +148,7 @@ static void test_six_arrays_again_without_driver_calls(void **state)
     struct cubiemem_partition partition = {.size = sizeof partition};
     open_all(false);
     assert_int_equal(fake.n_contexts, 1);
+    assert_int_equal(fake.n_acks, 1); /* of the control page */
     for (size_t i = 0; i < 6; i++) {
         shapes[i] = 2;
         requests[i] = array_of(six[i], &shapes[i]);
@@ -170,6 +171,7 @@ static void test_six_arrays_again_without_driver_calls(void **state)
     assert_ptr_equal(again.pointer, array.pointer);
     cubiemem_response_free(response);
     assert_int_equal(fake.n_give_backs, 0);
+    assert_int_equal(fake.n_acks, 2); /* the second grant had no descriptors */
 }
 
 static void test_replace_with_other_shapes(void **state)
@@ -187,15 +189,18 @@ static void test_replace_with_other_shapes(void **state)
     assert_int_equal(fake.n_releases, 2);
 }
 
-/* Grants, replaces and releases for long: no descriptor stays behind. */
+/* Grants, replaces and releases for long: descriptors and addresses come back. */
 static void test_cycles_leak_nothing(void **state)
 {
     (void)state;
     open_all(false);
     assert_int_equal(allocate(six, two_each, 6), CUBIEMEM_OK);
     assert_int_equal(cubiemem_release(instance, NULL, 0), CUBIEMEM_OK);
-    int before = n_open_fds();
     uint64_t reserved = n_calls("cuMemAddressReserve") - n_calls("cuMemAddressFree");
+    /* A segment of the fake costs the simulated driver what it costs; the
+     * library's import of it must come back. */
+    uint64_t kept = n_calls("cuMemImportFromShareableHandle") - n_calls("cuMemRelease");
+    int before = n_open_fds() - (int)fake.n_segments;
     for (int i = 0; i < 10; i++) {
         const int64_t sizes[] = {2 + 2 * (i % 2), 2};
         assert_int_equal(allocate(six, sizes, 2), CUBIEMEM_OK);
@@ -203,7 +208,8 @@ static void test_cycles_leak_nothing(void **state)
     assert_int_equal(cubiemem_release(instance, NULL, 0), CUBIEMEM_OK);
     assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
     assert_int_equal(n_calls("cuMemAddressReserve") - n_calls("cuMemAddressFree"), reserved);
-    (void)before; /* the fake's own segments are what is open */
+    assert_int_equal(n_calls("cuMemImportFromShareableHandle") - n_calls("cuMemRelease"), kept);
+    assert_int_equal(n_open_fds() - (int)fake.n_segments, before);
 }
 
 static void test_pinned_and_empty(void **state)
@@ -555,6 +561,109 @@ static void test_response_of_another_member(void **state)
     assert_int_equal(fake.n_unregisters, 1);
 }
 
+static void *allocate_often(void *arg)
+{
+    for (int i = 0; i < 50; i++) {
+        struct cubiemem_response *response = NULL;
+        if (cubiemem_allocate(arg, &response) != CUBIEMEM_OK) {
+            return (void *)1;
+        }
+        cubiemem_response_free(response);
+    }
+    return NULL;
+}
+
+/* Allocates of one group take turns, beside pings and invalidations. */
+static void test_allocate_from_threads(void **state)
+{
+    (void)state;
+    pthread_t threads[3];
+    open_all(true);
+    assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_OK);
+    for (size_t i = 0; i < 3; i++) {
+        pthread_create(&threads[i], NULL, allocate_often, instance);
+    }
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(cubiemem_ping(client, 5000000000), CUBIEMEM_OK);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        void *failed = NULL;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+}
+
+/* A Yield before the answer: the block is unmapped and handed back first. */
+static bool yield_first(struct fake_daemon *daemon, const Cubiemem__ClientMessage *message)
+{
+    static uint64_t waiting;
+    Cubiemem__DaemonMessage event = CUBIEMEM__DAEMON_MESSAGE__INIT;
+    Cubiemem__Yield yield = CUBIEMEM__YIELD__INIT;
+    if (message->give_back != NULL && message->give_back->yield_id == 77) {
+        daemon->segments[0].live = false;
+        fake_daemon_answer(daemon, waiting, CUBIEMEM_NO_MEMORY, "not even so");
+        return false; /* counted as ever */
+    }
+    if (message->allocate == NULL) {
+        return false;
+    }
+    waiting = message->id;
+    event.yield = &yield;
+    yield.has_yield_id = yield.has_instance_id = true;
+    yield.yield_id = 77;
+    yield.instance_id = 1;
+    yield.n_block_ids = 1;
+    yield.block_ids = &daemon->segments[0].block;
+    fake_daemon_send(daemon, &event, NULL, 0);
+    return true;
+}
+
+static void test_yield(void **state)
+{
+    (void)state;
+    struct cubiemem_response *response = NULL;
+    open_all(false);
+    assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_OK);
+    uint64_t unmapped = n_calls("cuMemUnmap");
+    fake.handler = yield_first;
+    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_NO_MEMORY);
+    fake.handler = NULL;
+    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+    assert_int_equal(n_calls("cuMemUnmap"), unmapped + 1);
+    assert_int_equal(fake.n_given, 1);
+    assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_OK);
+}
+
+/* An answer that comes after the time-out is applied and waits to be taken. */
+static bool answer_late(struct fake_daemon *daemon, const Cubiemem__ClientMessage *message)
+{
+    (void)daemon;
+    if (message->allocate != NULL) {
+        usleep(400000);
+    }
+    return false;
+}
+
+static void test_late_answer(void **state)
+{
+    (void)state;
+    struct cubiemem_options options = {.size = sizeof options, .socket = fake.path,
+                                       .timeout_ns = 200000000};
+    struct cubiemem_response *response = NULL;
+    struct cubiemem_array array = {.size = sizeof array};
+    assert_int_equal(cubiemem_connect(&options, &client), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_register(client, "solver", NULL, &instance), CUBIEMEM_OK);
+    fake.handler = answer_late;
+    assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_TIMEOUT);
+    usleep(400000);
+    fake.handler = NULL;
+    assert_int_equal(cubiemem_ping(client, 2000000000), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_take_response(instance, &response), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_response_array(response, "b", &array), CUBIEMEM_OK);
+    write_and_check(&array, 5);
+    cubiemem_response_free(response);
+}
+
 /* A long batch travels in several packets and arrives whole. */
 static void test_long_batch(void **state)
 {
@@ -618,6 +727,9 @@ int main(void)
         MEMORY_TEST(test_work_from_threads),
         MEMORY_TEST(test_fork_keeps_the_parents_memory),
         MEMORY_TEST(test_response_of_another_member),
+        MEMORY_TEST(test_allocate_from_threads),
+        MEMORY_TEST(test_yield),
+        MEMORY_TEST(test_late_answer),
         MEMORY_TEST(test_long_batch),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

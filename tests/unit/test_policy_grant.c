@@ -6,12 +6,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "../support/policy_world.h"
+#include "limits.h"
 
 static struct policy_plan *plan(struct policy *policy, struct policy_instance *trigger,
                                 uint64_t free_bytes)
@@ -336,6 +338,38 @@ static void notices_repeat_the_cached_pair(void **state)
     policy_destroy(policy);
 }
 
+static void a_batch_has_at_most_4096_arrays(void **state)
+{
+    static char labels[LIMIT_ARRAYS_PER_BATCH][8];
+    static struct array arrays[LIMIT_ARRAYS_PER_BATCH];
+    struct policy *policy = world_create(1 << 20, POLICY_ACTIVE);
+    struct policy_instance *a = world_add(policy, 1, "a"), *b = world_add(policy, 1, "b");
+    struct policy_refusal refusal;
+    struct policy_plan *made = NULL;
+    size_t culprit;
+    const char *why;
+
+    (void)state;
+    for (size_t i = 0; i < LIMIT_ARRAYS_PER_BATCH; i++) {
+        snprintf(labels[i], sizeof(labels[i]), "%zu", i);
+        arrays[i] = (struct array){ .label = labels[i], .dtype = CUBIEMEM_INT8,
+                                    .memory = CUBIEMEM_DEVICE, .total_runs = 1 };
+    }
+    assert_int_equal(policy_queue(policy, a, arrays, LIMIT_ARRAYS_PER_BATCH, &culprit, &why),
+                     CUBIEMEM_OK);
+    world_queue(policy, b, "one more", 1, 1);
+    assert_int_equal(policy_plan(policy, a, 1 << 20, true, &made, &refusal), CUBIEMEM_LIMIT);
+    assert_non_null(refusal.why);
+    policy_unqueue(policy, b);
+    assert_int_equal(world_allocate(policy, a, 1 << 20, NULL), CUBIEMEM_OK);
+    assert_int_equal(world_held(a), LIMIT_ARRAYS_PER_BATCH);
+    policy_release_label(policy, a, "17");
+    policy_release_label(policy, a, "17"); /* is not held: fine */
+    assert_int_equal(world_held(a), LIMIT_ARRAYS_PER_BATCH - 1);
+    world_check(policy);
+    policy_destroy(policy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +384,7 @@ int main(void)
         cmocka_unit_test(a_cap_never_evicts),
         cmocka_unit_test(without_leave_to_evict_the_batch_is_cut),
         cmocka_unit_test(notices_repeat_the_cached_pair),
+        cmocka_unit_test(a_batch_has_at_most_4096_arrays),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

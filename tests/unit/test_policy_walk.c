@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "../support/policy_walk.h"
+#include "scenario.h"
 
 #define STEPS_PER_WALK 400u
 
@@ -87,10 +88,54 @@ static void nothing_is_ever_unbalanced(void **state)
     assert_true(all.n_aborted > n_steps / 2000);
 }
 
+/* What is printed of a failing walk must be of use. */
+static void what_is_printed_is_a_scenario(void **state)
+{
+    uint64_t random = 7;
+
+    (void)state;
+    for (int walk = 0; walk < 50; walk++) {
+        uint8_t bytes[WALK_HEADER + 100 * WALK_STEP];
+        char error[SCENARIO_ERROR_MAX], *text = NULL;
+        struct scenario *scenario;
+        json_t *description, *step;
+        size_t size, i;
+        FILE *out = open_memstream(&text, &size);
+
+        assert_non_null(out);
+        for (i = 0; i < sizeof(bytes); i++) {
+            bytes[i] = (uint8_t)next_random(&random);
+        }
+        bytes[2] |= 2; /* only what scenarios have */
+        policy_walk_print(bytes, sizeof(bytes), out);
+        fclose(out);
+        description = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(description);
+        scenario = scenario_create(description, error);
+        assert_non_null(scenario);
+        json_array_foreach(json_object_get(description, "steps"), i, step)
+        {
+            json_t *got = scenario_step(scenario, step, error);
+
+            if (got == NULL) {
+                print_error("%s\n", error);
+            }
+            assert_non_null(got);
+            assert_null(scenario_check(scenario));
+            json_decref(got);
+        }
+        assert_int_equal(i, 100);
+        scenario_destroy(scenario);
+        json_decref(description);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_ever_unbalanced),
+        cmocka_unit_test(what_is_printed_is_a_scenario),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
