@@ -23,6 +23,7 @@
  * stack: a message that is carried out inside another's goes first. */
 struct meter {
     size_t left;
+    bool heap; /* not all of it lies in the one piece */
 };
 
 static _Alignas(max_align_t) unsigned char scratch[PACKET_MAX_SIZE];
@@ -37,6 +38,7 @@ static void *meter_alloc(void *data, size_t size)
     meter->left -= size;
     size_t rounded = (size + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
     if (rounded > sizeof(scratch) - scratch_used) {
+        meter->heap = true;
         return malloc(size);
     }
     void *memory = &scratch[scratch_used];
@@ -268,7 +270,7 @@ static void carry_out(struct request *request, const struct row *row)
 static void dispatch_message(struct connection *connection, const unsigned char *data, size_t size,
                              bool was_parked)
 {
-    struct meter meter;
+    struct meter meter = {.heap = false};
     ProtobufCAllocator allocator = {meter_alloc, meter_free, &meter};
     const size_t scratch_before = scratch_used;
     Cubiemem__ClientMessage *message = decode(data, size, &allocator);
@@ -299,8 +301,9 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     } else {
         carry_out(&request, row);
     }
-    meter.left = MESSAGE_MAX_MEMORY;
-    cubiemem__client_message__free_unpacked(message, &allocator);
+    if (meter.heap) {
+        cubiemem__client_message__free_unpacked(message, &allocator);
+    }
     scratch_used = scratch_before;
 }
 
