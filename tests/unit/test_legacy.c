@@ -26,6 +26,7 @@
 #include "legacy.h"
 #include "cubiemem.h"
 #include "sim_env.h"
+#include "stories.h"
 
 #define MIB (1ull << 20)
 #define MAX_EVENTS 256
@@ -461,6 +462,29 @@ static void test_a_context_may_be_forbidden(void **state)
     assert_null(none);
 }
 
+/* Each story's process has the device open itself, and collects the orphans. */
+static int open_device(void **state)
+{
+    const char *spec = getenv("CUBIEMEM_TEST_DEVICE");
+    char why[256];
+
+    (void)state;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (device_open(spec != NULL ? spec : "sim:64MiB", run_dir, &device, why, sizeof(why)) !=
+        CUBIEMEM_OK) {
+        fprintf(stderr, "%s\n", why);
+        return -1;
+    }
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    device_close(&device);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -478,8 +502,7 @@ int main(int argc, char **argv)
         TEST(test_two_blocks_have_two_handles),
         TEST(test_a_block_is_clear_for_each_tenant),
     };
-    const char *spec = getenv("CUBIEMEM_TEST_DEVICE");
-    char why[256], command[128];
+    char command[128];
 
     sim_env_set();
     if (legacy_is_helper(argc, argv)) {
@@ -488,16 +511,12 @@ int main(int argc, char **argv)
     if (argc == 7 && strcmp(argv[1], "import") == 0) {
         return importer(argv);
     }
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
     snprintf(run_dir, sizeof(run_dir), "/tmp/legacy.XXXXXX");
-    if (mkdtemp(run_dir) == NULL ||
-        device_open(spec != NULL ? spec : "sim:64MiB", run_dir, &device, why, sizeof(why)) !=
-            CUBIEMEM_OK) {
-        fprintf(stderr, "%s\n", why);
+    if (mkdtemp(run_dir) == NULL) {
+        perror(run_dir);
         return 1;
     }
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    device_close(&device);
+    int failed = stories_run(tests, sizeof(tests) / sizeof(tests[0]), open_device, close_device);
     snprintf(command, sizeof(command), "rm -rf %s", run_dir);
     return system(command) == 0 ? failed : 1;
 }

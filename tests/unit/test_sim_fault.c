@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "sim_world.h"
+#include "stories.h"
 
 static int (*set_faults)(const char *faults, char *why, size_t why_size);
 static uint64_t (*calls)(const char *symbol);
@@ -181,5 +182,6 @@ int main(int argc, char **argv)
     };
     int status = peer_main(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
 
-    return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return status >= 0 ? status
+                       : stories_run(tests, sizeof(tests) / sizeof(tests[0]), NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "sim_world.h"
+#include "stories.h"
 
 #define MS ((uint64_t)1000000)
 
@@ -531,5 +532,6 @@ int main(int argc, char **argv)
     };
     int status = peer_main(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
 
-    return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return status >= 0 ? status
+                       : stories_run(tests, sizeof(tests) / sizeof(tests[0]), NULL, NULL);
 }
