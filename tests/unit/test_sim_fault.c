@@ -95,9 +95,9 @@ static void test_the_device_is_lost_at_its_time(void **state)
     int count;
 
     (void)state;
-    order("lose@100ms");
+    order("lose@1s");
     CU_OK(create());
-    sleep_ms(120);
+    sleep_ms(1020);
     assert_int_equal(create(), CUDA_ERROR_DEVICE_UNAVAILABLE);
     assert_int_equal(sim.cuDeviceGetCount(&count), CUDA_ERROR_DEVICE_UNAVAILABLE);
     assert_int_equal(sim.nvmlDeviceGetMemoryInfo(NULL, &memory), 15);

@@ -207,7 +207,7 @@ static void test_jobs_are_done_in_order(void **state)
 /* Destroyed with one job in a slow release and two behind it. */
 static void *open_gate_soon(void *unused)
 {
-    usleep(100000);
+    usleep(500000); /* the destroying has begun by then */
     fake_gate(false);
     return unused;
 }
