@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
 
 #include "driver.h"
+#include "hash.h"
 
 struct segment {
     uint64_t id;   /* never twice the same in a daemon's life, never 0 */

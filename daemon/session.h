@@ -16,11 +16,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <uthash.h>
 
 #include "control_page.h"
 #include "cubiemem.h"
 #include "daemon.h"
+#include "hash.h"
 #include "identity.h"
 #include "limits.h"
 #include "policy.h"

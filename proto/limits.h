@@ -5,9 +5,13 @@
  * LIMIT, or closes the connection where the framing itself is broken.
  *
  * The C library's <limits.h> comes first and outside the guard: gcc's own header of
- * that name looks for "the next one" and would find this file instead.
+ * that name looks for "the next one" and would find this file instead. clang's does not.
  */
+#ifdef __clang__
+#include <limits.h>
+#else
 #include_next <limits.h>
+#endif
 
 #ifndef PROTO_LIMITS_H
 #define PROTO_LIMITS_H
