@@ -62,6 +62,7 @@ struct daemon {
     uv_timer_t drain_timer; /* runs while something drains */
     bool drain_reading;     /* a reading for it is under way */
     bool shutting_down;
+    bool draining;        /* nobody new is let in */
     bool device_degraded; /* the last device operation failed */
 
     /* Who may connect when scrubbing on free is off: the first client's uid. */

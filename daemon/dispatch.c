@@ -79,6 +79,9 @@ static const struct row {
     {"Status",             BODY(status),              0, TOOL_MAY,            handle_status},
     {"SetMode",            BODY(set_mode),            0, TOOL_MAY | ADMIN_ONLY, handle_set_mode},
     {"SetLimit",           BODY(set_limit),           0, TOOL_MAY | ADMIN_ONLY, handle_set_limit},
+    {"Evict",              BODY(evict),               0, TOOL_MAY | ADMIN_ONLY, handle_evict},
+    {"Kick",               BODY(kick),                0, TOOL_MAY | ADMIN_ONLY, handle_kick},
+    {"Drain",              BODY(drain),               0, TOOL_MAY | ADMIN_ONLY, handle_drain},
 };
 /* clang-format on */
 

@@ -65,6 +65,11 @@ static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello
                  hello->major < PROTOCOL_MAJOR ? "client's library" : "daemon");
         return CUBIEMEM_VERSION_MISMATCH;
     }
+    if (daemon->draining && !hello->tool) {
+        snprintf(why, why_size, "the daemon of %s is being drained: nobody new is let in",
+                 daemon->device.uuid);
+        return CUBIEMEM_DRAINING;
+    }
     if (hello->device_uuid != NULL && strcmp(hello->device_uuid, daemon->device.uuid) != 0) {
         snprintf(why, why_size, "this daemon serves %s, the client wants %.60s",
                  daemon->device.uuid, hello->device_uuid);

@@ -33,6 +33,7 @@ static void to_array(const Cubiemem__ArrayRequest *request, struct array *array_
                 : request->chunk_axis_index == CUBIEMEM_AXIS_NONE ? -1
                                                                    : request->chunk_axis_index,
         .unchunkable = request->unchunkable,
+        .zeroed = request->zeroed,
         .total_runs = request->total_runs,
     };
 }

@@ -237,7 +237,8 @@ char *report_json(const struct daemon *daemon)
     json_object_set_new(self, "state",
                         json_string(daemon->device_degraded || !daemon->books.device_known
                                         ? "degraded"
-                                        : "ok"));
+                                    : daemon->draining ? "draining"
+                                                       : "ok"));
     json_object_set_new(device, "uuid", json_string(daemon->device.uuid));
     json_object_set_new(device, "name", text(daemon->device.name));
     json_object_set_new(device, "simulated", json_boolean(daemon->device.simulated));
