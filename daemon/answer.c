@@ -19,8 +19,8 @@
 
 static void answered(struct session *session, uint64_t request_id)
 {
-    if (request_id != 0 && session->n_under_way > 0) {
-        session->n_under_way--;
+    if (request_id != 0) {
+        session_request_ended(session);
     }
 }
 

@@ -47,6 +47,9 @@ int handle_evict(struct request *request);
 int handle_kick(struct request *request);
 int handle_drain(struct request *request);
 
+/* The limits have a new revision: everybody but tools hears of it. */
+void limits_announce(struct daemon *daemon);
+
 /* The instance that a request names, or NULL with why filled. */
 struct instance *request_instance(struct request *request, bool has_id, uint64_t id);
 

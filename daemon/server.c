@@ -88,7 +88,7 @@ void daemon_ended(struct daemon *daemon)
         (uv_handle_t *)&daemon->listen_poll,  (uv_handle_t *)&daemon->sigterm,
         (uv_handle_t *)&daemon->sigint,       (uv_handle_t *)&daemon->drain_timer,
         (uv_handle_t *)&daemon->accept_timer, (uv_handle_t *)&daemon->evict_timer,
-        (uv_handle_t *)&daemon->later,
+        (uv_handle_t *)&daemon->pace_timer,   (uv_handle_t *)&daemon->later,
     };
     for (size_t i = 0; i < sizeof(handles) / sizeof(handles[0]); i++) {
         if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) {
@@ -195,6 +195,7 @@ static int create_core(struct daemon *daemon, const struct options *options, cha
                                    .mode = options->mode,
                                    .auto_share = options->auto_share};
     daemon->mode = options->mode;
+    user_limits_init(&daemon->user_limits);
     daemon->evict_timeout_ns = (int64_t)options->evict_timeout_ns;
     daemon->pool = pool_create();
     daemon->policy = policy_create(&config);
@@ -213,6 +214,7 @@ static void init_handles(struct server *server)
     uv_timer_init(&daemon->loop, &daemon->drain_timer);
     uv_timer_init(&daemon->loop, &daemon->accept_timer);
     uv_timer_init(&daemon->loop, &daemon->evict_timer);
+    uv_timer_init(&daemon->loop, &daemon->pace_timer);
     uv_signal_init(&daemon->loop, &daemon->sigterm);
     uv_signal_init(&daemon->loop, &daemon->sigint);
     uv_poll_init(&daemon->loop, &daemon->listen_poll, server->listener.fd);
