@@ -16,6 +16,7 @@
 #include "log.h"
 #include "report.h"
 #include "status.h"
+#include "transaction.h"
 
 /* ------------------------------------------------------------------ hello */
 

@@ -108,6 +108,9 @@ class Daemon:
         return self.process.wait(30)
 
 
+needs_root = unittest.skipUnless(os.geteuid() == 0, "another user can be had by root only")
+
+
 class DaemonCase(unittest.TestCase):
     """A daemon for all tests of the class, checked for a clean end."""
 
@@ -168,6 +171,41 @@ class DaemonCase(unittest.TestCase):
         except AssertionError as error:
             raise AssertionError(f"{error}; status: {json.dumps(last)}") from None
         return last
+
+    def ctl(self, *arguments, ids=None):
+        """cubiememctl's CompletedProcess; ids: as this (uid, gid, groups)."""
+        user = {} if ids is None else {"user": ids[0], "group": ids[1], "extra_groups": ids[2]}
+        return subprocess.run([STAGE / "cubiememctl", "-s", self.daemon.path, *arguments],
+                              capture_output=True, text=True, timeout=60, check=False, **user)
+
+    def ctl_json(self, *arguments):
+        """The document that a verb prints with --json; it must succeed."""
+        done = self.ctl(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def as_user(self, ids, function):
+        """What the function returns (as JSON) in a process of this (uid, gid, groups)."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            try:
+                os.setgroups(ids[2])
+                os.setresgid(ids[1], ids[1], ids[1])
+                os.setresuid(ids[0], ids[0], ids[0])
+                text = json.dumps({"value": function()})
+            except BaseException as error:  # noqa: B902: told to the parent
+                text = json.dumps({"error": f"{type(error).__name__}: {error}"})
+            with os.fdopen(writer, "w") as pipe:
+                pipe.write(text)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            outcome = json.loads(pipe.read() or "{}")
+        os.waitpid(child, 0)
+        self.assertNotIn("error", outcome)
+        return outcome["value"]
 
     def array(self, label, shape, **options):
         options.setdefault("dtype", "uint8")
