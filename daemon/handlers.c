@@ -87,7 +87,8 @@ static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello
                  daemon->device.uuid);
         return CUBIEMEM_HANDLE_KIND;
     }
-    if (hello->handle_kind == CUBIEMEM__HANDLE_KIND__HANDLE_LEGACY && identity->pid == 0) {
+    if (hello->handle_kind == CUBIEMEM__HANDLE_KIND__HANDLE_LEGACY &&
+        !identity_shares_pids(identity)) {
         snprintf(why, why_size, "legacy handles do not cross PID namespaces, and this client is in "
                                 "another one: use VMM handles");
         return CUBIEMEM_HANDLE_KIND;

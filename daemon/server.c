@@ -184,6 +184,13 @@ static int create_core(struct daemon *daemon, const struct options *options, cha
     if (status != EXIT_STATUS_OK) {
         return status;
     }
+    if (budget > sub_or_zero(daemon->device.total, reserve)) {
+        char sizes[3][SIZE_TEXT_MAX];
+        log_warn("a budget of %s and a reserve of %s are more than the device's %s: quotas that "
+                 "add up to the whole may not all be had",
+                 size_format(budget, sizes[0]), size_format(reserve, sizes[1]),
+                 size_format(daemon->device.total, sizes[2]));
+    }
     books_init(&daemon->books, budget, reserve,
                daemon->device.simulated ? 0 : BOOKS_CONTEXT_ALLOWANCE);
     if (device_memory(&daemon->device, &total, &free_size) == CUBIEMEM_OK) {

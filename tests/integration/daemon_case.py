@@ -69,15 +69,17 @@ def die_with_parent():
 class Daemon:
     """A cubiememd of its own, on a private socket; its log can be read."""
 
-    def __init__(self, folder, device, *options, environment=None):
+    def __init__(self, folder, device, *options, environment=None, program="cubiememd",
+                 prefix=(), umask=-1):
         self.path = os.path.join(folder, "daemon.sock")
         self.log_path = os.path.join(folder, f"log-{time.monotonic_ns()}")
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [STAGE / "cubiememd", "--device", device, "--socket", self.path, *options],
+                [*prefix, STAGE / program, "--device", device, "--socket", self.path, *options],
                 stderr=log, env={**os.environ, **(environment or {})},
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent, umask=umask,
             )
+        self.in_namespace = bool(prefix)
         try:
             wait_until(self._listens, "the daemon listens", 30)
         except AssertionError:
@@ -93,6 +95,14 @@ class Daemon:
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             return log.read()
 
+    def pid(self):
+        """Of the daemon itself, also where it is another program's child."""
+        pid = self.process.pid
+        if self.in_namespace:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+                pid = int(children.read().split()[0])
+        return pid
+
     def rss(self):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
             line = next(line for line in status if line.startswith("VmRSS"))
@@ -104,7 +114,7 @@ class Daemon:
     def stop(self):
         """SIGTERM; the exit status."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            os.kill(self.pid(), signal.SIGTERM)
         return self.process.wait(30)
 
 
@@ -117,6 +127,8 @@ class DaemonCase(unittest.TestCase):
     device = "sim:64MiB"
     options = ()
     environment = None
+    program = "cubiememd"
+    prefix = ()
 
     @classmethod
     def setUpClass(cls):
@@ -124,7 +136,8 @@ class DaemonCase(unittest.TestCase):
         cls.folder = cls.scratch.name
         os.chmod(cls.folder, 0o755)
         cls.messages = messages_generate(cls.folder)
-        cls.daemon = Daemon(cls.folder, cls.device, *cls.options, environment=cls.environment)
+        cls.daemon = Daemon(cls.folder, cls.device, *cls.options, environment=cls.environment,
+                            program=cls.program, prefix=cls.prefix)
 
     @classmethod
     def tearDownClass(cls):
