@@ -278,38 +278,42 @@ class RequestsLimitTest(UsersCase):
     Allocates are under way, and more park behind them."""
 
     program = "cubiememd-seams"
-    options = ("--socket-group", "nogroup", "--evict-timeout", "3")
+    options = ("--socket-group", "nogroup", "--evict-timeout", "1", "--mode", "passive")
     environment = {"CUBIEMEM_TEST_USER_LIMITS": "100,100,8,100000"}
 
     @needs_root
     def test_requests(self):
         holder = self.connect("holder")
-        number = holder.register("solver", proportion=0.9, evictable=True).instance_id
-        for fd in holder.allocate(number, [self.array("x", [56 * MIB])])[1].values():
+        solver = holder.register("solver", evictable=True)
+        for fd in holder.allocate(solver.instance_id,
+                                  [self.array("x", [64 * MIB])])[1].values():
             os.close(fd)
+        self.use_grants(holder, solver)
 
         def ask_often():
+            client, other = self.client("asker"), self.client("another")
+            number = client.register("solver").instance_id
+            requests = self.messages.ArrayRequests(
+                instance_id=number, arrays=[self.array("x", [600000], unchunkable=True)])
+            allocate = self.messages.Allocate(instance_id=number, requests=[requests])
+            for request in range(100, 112):
+                client.send("allocate", allocate, request)
             codes = []
-            for i in range(6):
-                client = self.client(f"c{i}")
-                number = client.register("solver", proportion=0.01).instance_id
-                requests = self.messages.ArrayRequests(
-                    instance_id=number, arrays=[self.array("x", [600000], unchunkable=True)])
-                allocate = self.messages.Allocate(instance_id=number, requests=[requests])
-                for number in (100, 101, 102):
-                    client.send("allocate", allocate, number)
-                codes.append(client)
-            found = {}
-            for client in codes:
-                for _ in range(3):
-                    message, fds = client.receive()
-                    found[message.result.code] = found.get(message.result.code, 0) + 1
-                    if message.result.code == LIMIT and "8 requests" not in message.result.text:
-                        raise AssertionError(message.result.text)
-            return found
+            for _ in range(4):
+                answer = client.receive()[0].result
+                codes.append([answer.code, answer.text])
+            try:
+                other.call("ping", self.messages.Ping())
+            except Refused as refused:
+                codes.append([refused.result.code, refused.result.text])
+            later = [client.receive()[0].result.code for _ in range(8)]
+            other.call("ping", self.messages.Ping())
+            return [codes, later]
 
-        found = self.as_user(MEMBER, ask_often)
-        self.assertEqual(sum(found.values()), 18)
+        codes, later = self.as_user(MEMBER, ask_often)
+        self.assertEqual([code for code, _ in codes], [LIMIT] * 5)
+        self.assertIn("8 requests of uid 65533", codes[0][1])
+        self.assertNotIn(LIMIT, later)  # one under way and seven behind it
         holder.call("ping", self.messages.Ping())
 
     def test_arrays_that_are_queued_over_many_groups(self):
