@@ -267,7 +267,7 @@ void policy_abort(struct policy *policy, struct policy_plan *plan);
 /* Rule 6's eviction of one instance (the caller does all of an owner). */
 void policy_evict(struct policy *policy, struct policy_instance *instance);
 
-/* `available` (rule 6) for the instance's group. */
+/* `available` (rule 6) for the instance's group, and what the instance's ceilings leave. */
 uint64_t policy_available(const struct policy *policy, struct policy_instance *instance,
                           uint64_t free, uint32_t *warnings_p);
 /* The same for a group by name, which need not be known: nobody has caps in it. */
