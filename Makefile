@@ -159,7 +159,8 @@ products := $(programs) $(libshared) $(libstatic) $(libsim) $(engine) $(examples
 	$(BUILD)/cubiemem.pc $(BUILD)/cubiememd@.service
 unit_tests := $(patsubst tests/%.c,$(BUILD)/tests/%,$(unit_src))
 integration_tests := $(patsubst tests/%.c,$(BUILD)/tests/%,$(integration_src))
-gpu_tests := $(patsubst tests/gpu/%.c,$(stage)/%,$(gpu_src))
+gpu_tests := $(patsubst tests/gpu/%.c,$(stage)/%,$(gpu_src)) $(stage)/cubiememd-seams \
+	$(if $(NVCC),$(stage)/legacy_reader)
 bench_programs := $(patsubst tests/bench/%.c,$(stage)/%,$(bench_src))
 fuzz_replays := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(fuzz_src))
 fuzzers := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(fuzz_src))
@@ -264,6 +265,14 @@ $(stage)/%: $(BUILD)/obj/tests/gpu/%.o $(test_libs)
 	$(test_link)
 $(stage)/%: $(BUILD)/obj/tests/bench/%.o $(test_libs)
 	$(test_link)
+# A daemon that can be told to break a rule, so that a test of the rule can fail.
+$(BUILD)/obj/seams/%.o: daemon/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
+	$(call say,CC,$< (seams))mkdir -p $(@D) && $(CC) $(all_cppflags) -DCUBIEMEM_TEST_SEAMS -iquote daemon $(all_cflags) -MMD -MP -c -o $@ $<
+$(stage)/cubiememd-seams: $(call obj,daemon/main.c) $(BUILD)/obj/seams/session.o $(libdaemon) $(libpolicy) $(libproto)
+	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
+# A program that knows cudart and not us.
+$(stage)/legacy_reader: tests/gpu/legacy_reader.cu $(BUILD)/knobs
+	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) -O2 -cudart static -o $@ $<
 $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(test_libs)
 	$(test_link)
 

@@ -57,6 +57,21 @@ uint64_t books_creatable(const struct books *books)
     return smaller(within_budget(books), device);
 }
 
+/* A client's new context would look like memory that does not drain: what has
+ * come since the last reading is a context's, as far as contexts are awaited. */
+static void settle_contexts(struct books *books, uint64_t not_ours)
+{
+    uint64_t grown = smaller(sub_or_zero(not_ours, books->not_ours), books->context_credit);
+    if (books->draining > 0) {
+        books->others_settled += grown;
+    }
+    books->not_ours = not_ours;
+    books->context_credit -= grown;
+    books->context_credit = smaller(books->context_credit,
+                                    sub_or_zero(books->context_credit, books->credit_ending));
+    books->credit_ending = 0;
+}
+
 uint64_t books_read(struct books *books, uint64_t device_total, uint64_t device_free,
                     int64_t now_ns)
 {
@@ -66,6 +81,7 @@ uint64_t books_read(struct books *books, uint64_t device_total, uint64_t device_
 
     uint64_t used = sub_or_zero(device_total, device_free);
     uint64_t not_ours = rest(used, 0, books->lent, books->cached);
+    settle_contexts(books, not_ours);
     uint64_t draining = smaller(books->draining, sub_or_zero(not_ours, books->others_settled));
     if (draining != books->draining) {
         books->draining = draining;
@@ -88,7 +104,27 @@ void books_reading_failed(struct books *books)
     books->device_known = false;
 }
 
-void books_context_changed(struct books *books, int64_t now_ns)
+static void take_one(size_t *count)
+{
+    assert(*count > 0);
+    --*count;
+}
+
+void books_context_coming(struct books *books, int64_t now_ns)
+{
+    books->n_contextless++;
+    books->context_credit += books->allowance_each;
+    books->drain_change_ns = now_ns;
+}
+
+void books_context_ready(struct books *books, int64_t now_ns)
+{
+    take_one(&books->n_contextless);
+    books->credit_ending += books->allowance_each;
+    books->drain_change_ns = now_ns;
+}
+
+void books_context_gone(struct books *books, int64_t now_ns)
 {
     books->drain_change_ns = now_ns;
 }

@@ -43,6 +43,9 @@ struct books {
     size_t n_contextless;    /* sessions that will make a context */
 
     uint64_t others_settled; /* others at the last reading with nothing draining */
+    uint64_t not_ours;       /* used - lent - cached at the last reading */
+    uint64_t context_credit; /* what contexts on their way may still add to others */
+    uint64_t credit_ending;  /* of that: the context exists, the next reading has it */
     int64_t drain_change_ns; /* when draining, or who has a context, changed last */
 };
 
@@ -60,8 +63,11 @@ uint64_t books_read(struct books *books, uint64_t device_total, uint64_t device_
                     int64_t now_ns);
 void books_reading_failed(struct books *books);
 
-/* Somebody made, or lost, a context: others will move. */
-void books_context_changed(struct books *books, int64_t now_ns);
+/* A session will make a context; has made it; has ended with or without it:
+ * others will move. */
+void books_context_coming(struct books *books, int64_t now_ns);
+void books_context_ready(struct books *books, int64_t now_ns);
+void books_context_gone(struct books *books, int64_t now_ns);
 
 /* Bytes on their way. Each takes what the figure has; less would be a fault. */
 void books_promise(struct books *books, uint64_t size);

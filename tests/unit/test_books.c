@@ -47,10 +47,14 @@ static void others_and_the_allowance_are_nobodys_to_promise(void **state)
     books_read(&books, 1024 * MIB, 500 * MIB, 0); /* somebody outside has 524 */
     assert_int_equal(books.others, 524 * MIB);
     assert_int_equal(books_free(&books), 500 * MIB);
-    books.n_contextless = 3;
+    for (int i = 0; i < 3; i++) {
+        books_context_coming(&books, 0);
+    }
     assert_int_equal(books_allowance(&books), 300 * MIB);
     assert_int_equal(books_free(&books), 200 * MIB);
-    books.n_contextless = 9;
+    for (int i = 3; i < 9; i++) {
+        books_context_coming(&books, 0);
+    }
     assert_int_equal(books_free(&books), 0); /* never below */
 }
 
@@ -88,12 +92,35 @@ static void what_does_not_come_back_is_others_after_a_while(void **state)
     books_lend_new(&books, 256 * MIB);
     books_drain_lent(&books, 256 * MIB, 0);
     assert_int_equal(books_read(&books, 1024 * MIB, 768 * MIB, 9 * SECOND), 0);
-    books_context_changed(&books, 9 * SECOND); /* the wait begins anew */
+    books_context_gone(&books, 9 * SECOND); /* the wait begins anew */
     assert_int_equal(books_read(&books, 1024 * MIB, 768 * MIB, 12 * SECOND), 0);
     assert_int_equal(books_read(&books, 1024 * MIB, 768 * MIB, 20 * SECOND), 256 * MIB);
     assert_int_equal(books.draining, 0);
     assert_int_equal(books.others, 256 * MIB);
     assert_int_equal(books_free(&books), 768 * MIB);
+}
+
+/* A context that comes up while something drains is not what drains. */
+static void a_new_context_does_not_hide_what_has_drained(void **state)
+{
+    (void)state;
+    struct books books;
+    books_init(&books, 4096 * MIB, 0, 640 * MIB);
+    books_read(&books, 4096 * MIB, 4096 * MIB, 0);
+    books_promise(&books, 2048 * MIB);
+    books_lend_new(&books, 2048 * MIB);
+    books_drain_lent(&books, 2048 * MIB, 0);
+    books_read(&books, 4096 * MIB, 2048 * MIB, 0);
+    books_context_coming(&books, 0);
+    books_read(&books, 4096 * MIB, 1530 * MIB, SECOND); /* 518 MiB for the context */
+    books_context_ready(&books, SECOND);
+    assert_int_equal(books.draining, 2048 * MIB);
+    assert_int_equal(books.others, 518 * MIB);
+    books_read(&books, 4096 * MIB, 3578 * MIB, 2 * SECOND); /* drained */
+    assert_int_equal(books.draining, 0);
+    assert_int_equal(books.others, 518 * MIB);
+    /* Its credit is used up: the next growth is nobody's excuse. */
+    assert_int_equal(books.context_credit, 0);
 }
 
 /* The budget is lowered below what is lent: nothing is free, nothing wraps. */
@@ -119,6 +146,7 @@ int main(void)
         cmocka_unit_test(others_and_the_allowance_are_nobodys_to_promise),
         cmocka_unit_test(draining_falls_with_the_readings_only),
         cmocka_unit_test(what_does_not_come_back_is_others_after_a_while),
+        cmocka_unit_test(a_new_context_does_not_hide_what_has_drained),
         cmocka_unit_test(a_budget_below_what_is_lent_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
