@@ -35,6 +35,7 @@ struct connection {
     struct identity identity;
     struct session *session;
     uv_poll_t poll, pid_poll;
+    int polled; /* events that `poll` waits for */
     uv_timer_t tick;
     bool has_pid_poll;
     unsigned n_handles; /* open uv handles */
@@ -330,7 +331,9 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void poll_wanted(struct connection *connection, int events)
 {
-    if (!connection->closing) {
+    /* A start takes the descriptor out of the epoll set and puts it in again. */
+    if (!connection->closing && connection->polled != events) {
+        connection->polled = events;
         uv_poll_start(&connection->poll, events, on_poll);
     }
 }

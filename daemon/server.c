@@ -25,7 +25,7 @@
 #include "dispatch.h"
 #include "endpoint.h"
 #include "exit_status.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "notify.h"
 #include "scrub.h"
