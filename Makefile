@@ -83,10 +83,11 @@ NVCC_ARCH ?= -arch=sm_75
 cudart := $(if $(NVCC),$(if $(CUDA_LIB),-L$(CUDA_LIB)) -lcudart_static -lstdc++ -ldl -lrt)
 
 # ------------------------------------------------------------------- flags
+# clang looks for fall-throughs in what uthash's macros expand to.
 warnings := -Wall -Wextra -Wshadow -Wformat=2 -Wvla -Wwrite-strings -Wundef \
 	-Wstrict-prototypes -Wold-style-definition -Wmissing-prototypes \
-	-Wmissing-declarations -Wpointer-arith -Wimplicit-fallthrough \
-	-Wno-missing-field-initializers $(if $(WERROR),-Werror)
+	-Wmissing-declarations -Wpointer-arith -Wno-missing-field-initializers \
+	$(if $(findstring clang,$(CC)),,-Wimplicit-fallthrough) $(if $(WERROR),-Werror)
 san_asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 san_tsan := -fsanitize=thread -fno-omit-frame-pointer
 san_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
