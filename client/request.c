@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "failure.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "status.h"
 
 #define PART_SIZE 60000u /* bytes of requests in a packet; the rest is for the envelope */
