@@ -341,8 +341,9 @@ void server_destroy(struct server *server)
     grant_thread_destroy(daemon->grant);
     daemon->grant = NULL;
     daemon_ended(daemon);
-    uv_run(&daemon->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&daemon->loop);
+    do { /* the first turn may end at once: the loop was told to stop */
+        uv_run(&daemon->loop, UV_RUN_DEFAULT);
+    } while (uv_loop_close(&daemon->loop) == UV_EBUSY);
     policy_destroy(daemon->policy);
     drop_pool(daemon);
     if (server->listener.fd >= 0) {

@@ -229,6 +229,7 @@ static void owe(struct session *session, struct segment *list)
 {
     if (list != NULL && session->owed == NULL) {
         session->owed_since_ns = now_ns();
+        connection_watch(session->connection);
     }
     LL_CONCAT(session->owed, list);
 }
