@@ -219,11 +219,9 @@ void backing_apply(struct backing *backing)
         }
         part->segment->taken = false;
         if (part->from != NULL) {
-            LL_DELETE(part->from->segments, part->segment);
-            part->segment->next = NULL;
-            LL_APPEND(part->block->segments, part->segment);
+            DL_DELETE(part->from->segments, part->segment);
+            DL_APPEND(part->block->segments, part->segment);
         } else {
-            part->segment->next = NULL;
             block_add_segment(part->block, part->segment);
         }
     }

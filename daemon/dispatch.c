@@ -20,6 +20,7 @@
  * than this. */
 struct meter {
     size_t left;
+    bool host_is_short;
 };
 
 static void *meter_alloc(void *data, size_t size)
@@ -29,7 +30,9 @@ static void *meter_alloc(void *data, size_t size)
         return NULL;
     }
     meter->left -= size;
-    return malloc(size);
+    void *memory = malloc(size);
+    meter->host_is_short |= memory == NULL;
+    return memory;
 }
 
 static void meter_free(void *data, void *pointer)
@@ -41,7 +44,7 @@ static void meter_free(void *data, void *pointer)
 static Cubiemem__ClientMessage *decode(const unsigned char *data, size_t size,
                                        ProtobufCAllocator *allocator)
 {
-    ((struct meter *)allocator->allocator_data)->left = MESSAGE_MAX_MEMORY;
+    *(struct meter *)allocator->allocator_data = (struct meter){.left = MESSAGE_MAX_MEMORY};
     return cubiemem__client_message__unpack(allocator, size, data);
 }
 
@@ -252,7 +255,8 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     ProtobufCAllocator allocator = {meter_alloc, meter_free, &meter};
     Cubiemem__ClientMessage *message = decode(data, size, &allocator);
     if (message == NULL) {
-        connection_close(connection, "a packet is no protocol message");
+        connection_close(connection, meter.host_is_short ? "out of host memory for its message"
+                                                         : "a packet is no protocol message");
         return;
     }
     struct request request = {.connection = connection,
@@ -277,7 +281,6 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     } else {
         carry_out(&request, row);
     }
-    meter.left = MESSAGE_MAX_MEMORY;
     cubiemem__client_message__free_unpacked(message, &allocator);
 }
 

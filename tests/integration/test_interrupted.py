@@ -8,7 +8,9 @@ import os
 import time
 import unittest
 
-from daemon_case import MIB, OK, Daemon, DaemonCase
+from daemon_case import MIB, OK, DaemonCase
+
+HANDLE_LEGACY = 2
 
 
 class InterruptedTest(DaemonCase):
@@ -54,8 +56,7 @@ class InterruptedTest(DaemonCase):
     def restart_daemon(self):
         """One that has cached nothing."""
         self.assertEqual(type(self).daemon.stop(), 0, self.daemon.log())
-        type(self).daemon = Daemon(self.folder, self.device, *self.options,
-                                   environment=self.environment)
+        self.start_daemon()
 
     def under_way(self):
         self.status_when(lambda s: s["promised_bytes"] > 0, "the transaction is under way")
@@ -92,6 +93,14 @@ class InterruptedTest(DaemonCase):
         asker.socket.close()
         response, _ = self.allocate(member, other, [self.array("x", [4 * MIB])])
         self.assertEqual([a.nbytes for a in response.arrays], [4 * MIB])
+
+    def test_a_holder_of_legacy_blocks_dies(self):
+        """Nothing else drains beside them, so it is they that are watched."""
+        client = self.connect("legacy", handle_kind=HANDLE_LEGACY)
+        number = client.register("legacy").instance_id
+        response, _ = self.allocate(client, number, [self.array("x", [4 * MIB])])
+        self.assertEqual(len(response.blocks[0].legacy_handle), 64)
+        client.socket.close()
 
     # ------------------------------------------------------------- debts
 
