@@ -127,7 +127,7 @@ ctl_src := $(wildcard client/cubiememctl/*.c)
 pkfit_src := $(wildcard client/examples/pkfit/*.c)
 pkfit_cu := $(if $(NVCC),$(wildcard client/examples/pkfit/*.cu))
 pkfit_cu_obj := $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(pkfit_cu))
-support_src := $(wildcard tests/support/*.c)
+support_src := $(filter-out tests/support/fail_call.c,$(wildcard tests/support/*.c))
 unit_src := $(wildcard tests/unit/test_*.c)
 integration_src := $(wildcard tests/integration/test_*.c)
 gpu_src := $(wildcard tests/gpu/*.c)
@@ -135,7 +135,7 @@ bench_src := $(wildcard tests/bench/*.c)
 fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)
 product_src := $(proto_src) $(policy_src) $(sim_src) $(engine_src) daemon/main.c $(daemon_src) \
 	$(client_src) $(ctl_src) $(pkfit_src)
-test_src := $(support_src) $(unit_src) $(integration_src) $(gpu_src) $(bench_src) $(fuzz_src) \
+test_src := $(support_src) tests/support/fail_call.c $(unit_src) $(integration_src) $(gpu_src) $(bench_src) $(fuzz_src) \
 	$(wildcard tests/fuzz/replay.c)
 headers := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h daemon/*/*/*.h client/*.h \
 	client/*/*.h client/*/*/*.h)
@@ -165,7 +165,7 @@ gpu_tests := $(patsubst tests/gpu/%.c,$(stage)/%,$(gpu_src)) $(stage)/cubiememd-
 bench_programs := $(patsubst tests/bench/%.c,$(stage)/%,$(bench_src))
 fuzz_replays := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(fuzz_src))
 fuzzers := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(fuzz_src))
-all_tests := $(unit_tests) $(integration_tests) $(fuzz_replays)
+all_tests := $(unit_tests) $(integration_tests) $(fuzz_replays) $(stage)/cubiememd-faults
 
 .PHONY: all
 all: $(products) ## daemon, library, tool, simulated driver, example
@@ -271,6 +271,10 @@ $(BUILD)/obj/seams/%.o: daemon/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
 	$(call say,CC,$< (seams))mkdir -p $(@D) && $(CC) $(all_cppflags) -DCUBIEMEM_TEST_SEAMS -iquote daemon $(all_cflags) -MMD -MP -c -o $@ $<
 $(stage)/cubiememd-seams: $(call obj,daemon/main.c) $(BUILD)/obj/seams/session.o $(libdaemon) $(libpolicy) $(libproto)
 	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
+# A daemon whose k-th call of one of these fails.
+fail_calls := malloc calloc realloc strdup strndup memfd_create socketpair fcntl
+$(stage)/cubiememd-faults: $(call obj,daemon/main.c tests/support/fail_call.c) $(libdaemon) $(libpolicy) $(libproto)
+	$(link) $(addprefix -Wl$(comma)--wrap=,$(fail_calls)) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 # A program that knows cudart and not us.
 $(stage)/legacy_reader: tests/gpu/legacy_reader.cu $(BUILD)/knobs
 	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) -O2 -cudart static -o $@ $<
