@@ -268,7 +268,8 @@ $(stage)/%: $(BUILD)/obj/tests/bench/%.o $(test_libs)
 	$(test_link)
 # A daemon that can be told to break a rule, so that a test of the rule can fail.
 $(BUILD)/obj/seams/%.o: daemon/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
-	$(call say,CC,$< (seams))mkdir -p $(@D) && $(CC) $(all_cppflags) -DCUBIEMEM_TEST_SEAMS -iquote daemon $(all_cflags) -MMD -MP -c -o $@ $<
+	$(call say,CC,$< (seams))mkdir -p $(@D) && \
+		$(compile) -DCUBIEMEM_TEST_SEAMS -MMD -MP -c -o $@ $<
 $(stage)/cubiememd-seams: $(call obj,daemon/main.c) $(BUILD)/obj/seams/session.o $(libdaemon) $(libpolicy) $(libproto)
 	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 # A daemon whose k-th call of one of these fails.
@@ -277,7 +278,7 @@ $(stage)/cubiememd-faults: $(call obj,daemon/main.c tests/support/fail_call.c) $
 	$(link) $(addprefix -Wl$(comma)--wrap=,$(fail_calls)) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 # A program that knows cudart and not us.
 $(stage)/legacy_reader: tests/gpu/legacy_reader.cu $(BUILD)/knobs
-	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) -O2 -cudart static -o $@ $<
+	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) -O2 $(NVCC_ARCH) -cudart static -o $@ $<
 $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(test_libs)
 	$(test_link)
 
