@@ -58,7 +58,9 @@ static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate
         if (instance == NULL) {
             continue; /* unregistered meanwhile: its memory is on its way */
         }
-        if (instance->invalidate == NULL ||
+        /* What was granted and not taken yet was not used either, whatever the
+         * owner's other instances have worked with. */
+        if (instance->invalidate == NULL || instance->response != NULL ||
             (eviction->owner != NULL && eviction->owner != instance->owner)) {
             return false;
         }

@@ -51,7 +51,7 @@ bool transaction_reserves(const struct instance *instance)
     {
         const struct policy_plan *plan = transaction->plan;
         for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
-            if (plan->members[i].instance == instance->policy) {
+            if (plan->members[i].instance == instance->policy && plan->members[i].requester) {
                 return true;
             }
         }
