@@ -44,6 +44,13 @@ struct eviction {
     size_t n;
 };
 
+/* What was granted and not taken yet was not used either, whatever the owner's
+ * other instances have worked with. A mere notice of others' grant has no arrays. */
+static bool has_untaken_arrays(const struct cubiemem_instance *instance)
+{
+    return instance->response != NULL && instance->response->arrays.n > 0;
+}
+
 /* The instances that are asked for, all of one owner and with hooks. Books
  * held. False: it cannot be done. */
 static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate *invalidate)
@@ -58,9 +65,7 @@ static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate
         if (instance == NULL) {
             continue; /* unregistered meanwhile: its memory is on its way */
         }
-        /* What was granted and not taken yet was not used either, whatever the
-         * owner's other instances have worked with. */
-        if (instance->invalidate == NULL || instance->response != NULL ||
+        if (instance->invalidate == NULL || has_untaken_arrays(instance) ||
             (eviction->owner != NULL && eviction->owner != instance->owner)) {
             return false;
         }

@@ -550,12 +550,11 @@ static bool grant_from_hand(struct transaction *transaction)
     struct daemon *daemon = transaction->daemon;
     struct policy_refusal refusal = {0};
     if (!daemon->books.device_known || evictions_pending(transaction) ||
-        policy_plan(daemon->policy, transaction->trigger->policy, books_free(&daemon->books),
-                    false, &transaction->plan, &refusal) != CUBIEMEM_OK) {
+        make_plan(transaction, &refusal) != CUBIEMEM_OK) {
         return false;
     }
     struct policy_plan *plan = transaction->plan;
-    if (plan->wanted > plan->replaced + pool_size(daemon->pool) ||
+    if (plan->n_victims > 0 || plan->wanted > plan->replaced + pool_size(daemon->pool) ||
         (plan->partition.chunks > 1 && plan->wanted > plan->replaced)) {
         policy_plan_destroy(plan); /* a fresh reading may change it */
         transaction->plan = NULL;
