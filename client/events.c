@@ -11,6 +11,7 @@
 #include "client.h"
 #include "failure.h"
 #include "holding.h"
+#include "seam.h"
 
 /* ------------------------------------------------------------- grants */
 
@@ -88,10 +89,12 @@ static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate
 static bool eviction_carry_out(struct eviction *eviction)
 {
     bool dropped = true;
+    SEAM("run the hook");
     for (size_t i = 0; i < eviction->n; i++) {
         struct cubiemem_instance *instance = eviction->instances[i];
         instance->invalidate(instance, instance->invalidate_arg);
     }
+    SEAM("unmap");
     pthread_mutex_lock(&eviction->client->books);
     for (size_t i = 0; i < eviction->n; i++) {
         dropped = holding_drop(eviction->instances[i], NULL, 0) == CUBIEMEM_OK && dropped;
@@ -107,6 +110,7 @@ static void evict(struct cubiemem_client *client, const Cubiemem__Invalidate *in
     Cubiemem__EvictReply reply = CUBIEMEM__EVICT_REPLY__INIT;
     Cubiemem__ClientMessage message = CUBIEMEM__CLIENT_MESSAGE__INIT;
     struct eviction eviction = {.client = client};
+    SEAM("invalidate");
     pthread_mutex_lock(&client->books);
     bool done = eviction_begin(&eviction, invalidate);
     pthread_mutex_unlock(&client->books);
@@ -119,6 +123,7 @@ static void evict(struct cubiemem_client *client, const Cubiemem__Invalidate *in
     reply.evict_id = invalidate->evict_id;
     reply.has_busy = true;
     reply.busy = !done;
+    SEAM("answer");
     (void)client_tell(client, &message);
 }
 

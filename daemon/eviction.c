@@ -10,6 +10,7 @@
 #include "answer.h"
 #include "checked.h"
 #include "log.h"
+#include "seam.h"
 #include "session.h"
 #include "transaction.h"
 
@@ -128,6 +129,7 @@ static void send_invalidate(const struct eviction *eviction)
     }
     Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
     message.invalidate = &body;
+    SEAM("ask");
     answer_event(session, &message);
     free(ids);
 }
@@ -195,6 +197,7 @@ bool eviction_answered(struct session *session, uint64_t id, bool busy)
         }
     }
     struct transaction *transaction = eviction->transaction;
+    SEAM("take");
     if (busy && transaction != NULL) {
         refused(eviction);
     }

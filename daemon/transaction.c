@@ -15,6 +15,7 @@
 #include "eviction.h"
 #include "legacy.h"
 #include "log.h"
+#include "seam.h"
 #include "status.h"
 
 #define MAX_TRIES 4
@@ -158,6 +159,7 @@ static void grant(struct transaction *transaction)
         refuse(transaction, status, NULL);
         return;
     }
+    SEAM("grant");
     daemon->last_grant = number;
     backing_apply(&transaction->backing);
     backing_finish(&transaction->backing);
