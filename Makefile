@@ -234,7 +234,8 @@ $(libshared): $(call obj,$(client_src)) $(call obj,$(proto_src)) $(pb_obj) clien
 	$(Q)ln -sf $(notdir $@) $(stage)/$(SONAME) && ln -sf $(SONAME) $(stage)/libcubiemem.so
 
 # ---------------------------------------------------------------- programs
-link = $(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(all_ldflags) -o $@ $(filter %.o %.a,$^)
+# Objects before archives: one that is named stands in for the archive's.
+link = $(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(filter %.a,$^)
 $(stage)/cubiememd: $(call obj,daemon/main.c) $(libdaemon) $(libpolicy) $(libproto)
 	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 $(stage)/cubiememctl: $(call obj,client/cubiememctl/main.c) $(libctl) $(libpolicy) $(libclient)
@@ -267,10 +268,15 @@ $(stage)/%: $(BUILD)/obj/tests/gpu/%.o $(test_libs)
 $(stage)/%: $(BUILD)/obj/tests/bench/%.o $(test_libs)
 	$(test_link)
 # A daemon that can be told to break a rule, so that a test of the rule can fail.
-$(BUILD)/obj/seams/%.o: daemon/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
-	$(call say,CC,$< (seams))mkdir -p $(@D) && \
-		$(compile) -DCUBIEMEM_TEST_SEAMS -MMD -MP -c -o $@ $<
-$(stage)/cubiememd-seams: $(call obj,daemon/main.c) $(BUILD)/obj/seams/session.o $(libdaemon) $(libpolicy) $(libproto)
+seam_objects = $(patsubst %,$(BUILD)/obj/seams/%.o,$(1))
+$(BUILD)/obj/seams/daemon/%.o: daemon/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
+	$(call say,CC,$< (seams))mkdir -p $(@D) && $(compile) -DCUBIEMEM_TEST_SEAMS -MMD -MP -c -o $@ $<
+$(BUILD)/obj/seams/client/%.o: client/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
+	$(call say,CC,$< (seams))mkdir -p $(@D) && $(compile) -DCUBIEMEM_TEST_SEAMS -MMD -MP -c -o $@ $<
+$(BUILD)/tests/integration/test_handshake: $(call seam_objects,client/marks client/events) \
+	| $(stage)/cubiememd-seams
+$(stage)/cubiememd-seams: $(call obj,daemon/main.c tests/support/seam.c) \
+	$(call seam_objects,daemon/session daemon/eviction daemon/transaction) $(libdaemon) $(libpolicy) $(libproto)
 	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 # A daemon whose k-th call of one of these fails.
 fail_calls := malloc calloc realloc strdup strndup memfd_create socketpair fcntl

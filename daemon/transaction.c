@@ -16,6 +16,7 @@
 #include "eviction.h"
 #include "legacy.h"
 #include "log.h"
+#include "seam.h"
 #include "status.h"
 
 #define MAX_TRIES 4
@@ -71,7 +72,7 @@ bool transaction_reserves(const struct instance *instance)
     {
         const struct policy_plan *plan = transaction->plan;
         for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
-            if (plan->members[i].instance == instance->policy) {
+            if (plan->members[i].instance == instance->policy && plan->members[i].requester) {
                 return true;
             }
         }
@@ -178,6 +179,7 @@ static void grant(struct transaction *transaction)
         refuse(transaction, status, NULL);
         return;
     }
+    SEAM("grant");
     daemon->last_grant = number;
     backing_apply(&transaction->backing);
     backing_finish(&transaction->backing);
@@ -571,12 +573,11 @@ static bool grant_from_hand(struct transaction *transaction)
     struct daemon *daemon = transaction->daemon;
     struct policy_refusal refusal = {0};
     if (!daemon->books.device_known || evictions_pending(transaction) ||
-        policy_plan(daemon->policy, transaction->trigger->policy, books_free(&daemon->books),
-                    false, &transaction->plan, &refusal) != CUBIEMEM_OK) {
+        make_plan(transaction, &refusal) != CUBIEMEM_OK) {
         return false;
     }
     struct policy_plan *plan = transaction->plan;
-    if (plan->wanted > plan->replaced + pool_size(daemon->pool) ||
+    if (plan->n_victims > 0 || plan->wanted > plan->replaced + pool_size(daemon->pool) ||
         (plan->partition.chunks > 1 && plan->wanted > plan->replaced)) {
         policy_plan_destroy(plan); /* a fresh reading may change it */
         transaction->plan = NULL;
