@@ -3,6 +3,8 @@
  */
 #include "dispatch.h"
 
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -10,17 +12,23 @@
 #include "answer.h"
 #include "connection.h"
 #include "handlers.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "transaction.h"
 
 /* --------------------------------------------------------------- decoding */
 
 /* protobuf-c allocates what a message tells it to; a message may tell no more
- * than this. */
+ * than this. Ordinary messages are decoded into one piece of memory, used like a
+ * stack: a message that is carried out inside another's goes first. */
 struct meter {
     size_t left;
+    bool heap; /* not all of it lies in the one piece */
+    bool host_is_short;
 };
+
+static _Alignas(max_align_t) unsigned char scratch[PACKET_MAX_SIZE];
+static size_t scratch_used;
 
 static void *meter_alloc(void *data, size_t size)
 {
@@ -29,19 +37,36 @@ static void *meter_alloc(void *data, size_t size)
         return NULL;
     }
     meter->left -= size;
-    return malloc(size);
+    size_t rounded = (size + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
+    if (rounded > sizeof(scratch) - scratch_used) {
+        void *memory = malloc(size);
+        meter->heap = true;
+        meter->host_is_short |= memory == NULL;
+        return memory;
+    }
+    void *memory = &scratch[scratch_used];
+    scratch_used += rounded;
+    return memory;
+}
+
+static bool in_scratch(const void *pointer)
+{
+    uintptr_t at = (uintptr_t)pointer, begin = (uintptr_t)scratch;
+    return at >= begin && at < begin + sizeof(scratch);
 }
 
 static void meter_free(void *data, void *pointer)
 {
     (void)data;
-    free(pointer);
+    if (!in_scratch(pointer)) {
+        free(pointer);
+    }
 }
 
 static Cubiemem__ClientMessage *decode(const unsigned char *data, size_t size,
                                        ProtobufCAllocator *allocator)
 {
-    ((struct meter *)allocator->allocator_data)->left = MESSAGE_MAX_MEMORY;
+    *(struct meter *)allocator->allocator_data = (struct meter){.left = MESSAGE_MAX_MEMORY};
     return cubiemem__client_message__unpack(allocator, size, data);
 }
 
@@ -277,11 +302,14 @@ static void carry_out(struct request *request, const struct row *row)
 static void dispatch_message(struct connection *connection, const unsigned char *data, size_t size,
                              bool was_parked)
 {
-    struct meter meter;
+    struct meter meter = {.heap = false};
     ProtobufCAllocator allocator = {meter_alloc, meter_free, &meter};
+    const size_t scratch_before = scratch_used;
     Cubiemem__ClientMessage *message = decode(data, size, &allocator);
     if (message == NULL) {
-        connection_close(connection, "a packet is no protocol message");
+        scratch_used = scratch_before;
+        connection_close(connection, meter.host_is_short ? "out of host memory for its message"
+                                                         : "a packet is no protocol message");
         return;
     }
     struct request request = {.connection = connection,
@@ -311,8 +339,10 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     } else {
         carry_out(&request, row);
     }
-    meter.left = MESSAGE_MAX_MEMORY;
-    cubiemem__client_message__free_unpacked(message, &allocator);
+    if (meter.heap) {
+        cubiemem__client_message__free_unpacked(message, &allocator);
+    }
+    scratch_used = scratch_before;
 }
 
 /* ------------------------------------------------------------------ parts */

@@ -13,7 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <uthash.h>
 
 struct user_limits {
     size_t sessions, instances, requests;
@@ -27,7 +26,7 @@ struct user {
     size_t n_instances;
     size_t n_requests; /* under way and parked */
     int64_t paid_until_ns; /* its messages so far, at the allowed pace, last until then */
-    UT_hash_handle hh;
+    struct user *next; /* daemon.users */
 };
 
 void user_limits_init(struct user_limits *limits);

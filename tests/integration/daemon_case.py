@@ -137,6 +137,10 @@ class DaemonCase(unittest.TestCase):
         cls.folder = cls.scratch.name
         os.chmod(cls.folder, 0o755)
         cls.messages = messages_generate(cls.folder)
+        cls.start_daemon()
+
+    @classmethod
+    def start_daemon(cls):
         cls.daemon = Daemon(cls.folder, cls.device, *cls.options, environment=cls.environment,
                             program=cls.program, prefix=cls.prefix)
 

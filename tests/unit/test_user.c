@@ -25,9 +25,10 @@ static void a_user_lives_as_long_as_its_connections(void **state)
     assert_int_equal(first->n_connections, 2);
     user_put(&users, first);
     user_put(&users, other);
-    assert_int_equal(HASH_COUNT(users), 1);
+    assert_ptr_equal(users, first);
+    assert_null(users->next);
     user_put(&users, first);
-    assert_int_equal(HASH_COUNT(users), 0);
+    assert_null(users);
     user_put(&users, NULL);
 }
 
