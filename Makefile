@@ -276,7 +276,7 @@ $(BUILD)/obj/seams/client/%.o: client/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.
 $(BUILD)/tests/integration/test_handshake: $(call seam_objects,client/marks client/events) \
 	| $(stage)/cubiememd-seams
 $(stage)/cubiememd-seams: $(call obj,daemon/main.c tests/support/seam.c) \
-	$(call seam_objects,daemon/session daemon/eviction daemon/transaction) $(libdaemon) $(libpolicy) $(libproto)
+	$(call seam_objects,daemon/session daemon/user daemon/eviction daemon/transaction) $(libdaemon) $(libpolicy) $(libproto)
 	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 # A daemon whose k-th call of one of these fails.
 fail_calls := malloc calloc realloc strdup strndup memfd_create socketpair fcntl

@@ -104,6 +104,9 @@ static const struct row {
     {"Status",             BODY(status),              0, TOOL_MAY,            handle_status},
     {"SetMode",            BODY(set_mode),            0, TOOL_MAY | ADMIN_ONLY, handle_set_mode},
     {"SetLimit",           BODY(set_limit),           0, TOOL_MAY | ADMIN_ONLY, handle_set_limit},
+    {"Evict",              BODY(evict),               0, TOOL_MAY | ADMIN_ONLY, handle_evict},
+    {"Kick",               BODY(kick),                0, TOOL_MAY | ADMIN_ONLY, handle_kick},
+    {"Drain",              BODY(drain),               0, TOOL_MAY | ADMIN_ONLY, handle_drain},
 };
 /* clang-format on */
 
@@ -186,6 +189,13 @@ static void park(struct connection *connection, const struct instance *instance,
     *parked = (struct parked){.connection = connection, .instance_id = instance->id, .size = size};
     memcpy(parked->data, data, size);
     DL_APPEND(daemon->parked, parked);
+    connection_user(connection)->n_requests++;
+}
+
+static void unpark(struct daemon *daemon, struct parked *parked)
+{
+    DL_DELETE(daemon->parked, parked);
+    connection_user(parked->connection)->n_requests--;
 }
 
 static void dispatch_message(struct connection *connection, const unsigned char *data, size_t size,
@@ -205,7 +215,7 @@ void dispatch_take_up_parked(struct daemon *daemon)
                      p->instance_id != parked->instance_id;
         }
         if (first && (instance == NULL || !transaction_locks(instance))) {
-            DL_DELETE(daemon->parked, parked);
+            unpark(daemon, parked);
             dispatch_message(parked->connection, parked->data, parked->size, true);
             free(parked);
         }
@@ -226,7 +236,7 @@ void dispatch_forget_connection(struct daemon *daemon, struct connection *connec
     DL_FOREACH_SAFE(daemon->parked, parked, next)
     {
         if (parked->connection == connection) {
-            DL_DELETE(daemon->parked, parked);
+            unpark(daemon, parked);
             free(parked);
         }
     }
@@ -246,14 +256,33 @@ static int permitted(const struct request *request, const struct row *row)
     return CUBIEMEM_OK;
 }
 
+static bool requests_have_room(const struct session *session)
+{
+    return user_has_room(session->user, session->user->n_requests,
+                         session->daemon->user_limits.requests);
+}
+
+static void refuse_requests(struct session *session, uint64_t id)
+{
+    char why[120];
+    snprintf(why, sizeof(why), "%zu requests of uid %u wait for their answers already",
+             session->daemon->user_limits.requests, session->user->uid);
+    answer_status(session, id, CUBIEMEM_LIMIT, why);
+}
+
 static void carry_out(struct request *request, const struct row *row)
 {
     struct session *session = request->session;
     if (session != NULL && request->id != 0) {
-        session->n_under_way++;
+        bool room = requests_have_room(session);
+        session_request_begun(session);
         if (session->n_under_way > LIMIT_REQUESTS_UNDER_WAY) {
             answer_status(session, request->id, CUBIEMEM_LIMIT,
                           "64 requests of this session wait for their answers already");
+            return;
+        }
+        if (!room) {
+            refuse_requests(session, request->id);
             return;
         }
     }
@@ -293,7 +322,7 @@ static void dispatch_message(struct connection *connection, const unsigned char 
         connection_close(connection, "its first message is no Hello");
     } else if (row == NULL || (request.session != NULL && (row->flags & BEFORE_HELLO) != 0)) {
         if (request.id != 0) {
-            request.session->n_under_way++;
+            session_request_begun(request.session);
             answer_status(request.session, request.id, CUBIEMEM_INVALID_REQUEST,
                           row == NULL ? "a message has exactly one body, of a known kind"
                                       : "Hello was said already");
@@ -301,7 +330,12 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     } else if (instance != NULL && !was_parked &&
                (transaction_locks(instance) ||
                 has_parked(connection_daemon(connection), connection, instance->id))) {
-        park(connection, instance, data, size);
+        if (request.id == 0 || requests_have_room(request.session)) {
+            park(connection, instance, data, size);
+        } else {
+            session_request_begun(request.session);
+            refuse_requests(request.session, request.id);
+        }
     } else {
         carry_out(&request, row);
     }

@@ -148,6 +148,7 @@ static void number_grant(const struct policy_plan *plan, uint64_t grant)
             struct control_owner *owner =
                 control_page_owner(instance->session->pages, instance->owner_slot);
             atomic_store(&owner->granted, grant);
+            instance->warnings = plan->warnings;
         }
     }
 }
