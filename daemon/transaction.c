@@ -11,10 +11,12 @@
 
 #include "answer.h"
 #include "checked.h"
+#include "connection.h"
 #include "dispatch.h"
 #include "eviction.h"
 #include "legacy.h"
 #include "log.h"
+#include "seam.h"
 #include "status.h"
 
 #define MAX_TRIES 4
@@ -34,14 +36,33 @@ bool transaction_same_group(const struct instance *a, const struct instance *b)
     return left.shared ? left.identity.uid == right.identity.uid : a->session == b->session;
 }
 
+/* An instance of the transaction's group. Whoever asked may be gone while the plan
+ * still has members: they stay locked until it is undone. NULL: nobody is left. */
+static const struct instance *member_of_group(const struct transaction *transaction)
+{
+    const struct policy_plan *plan = transaction->plan;
+    if (transaction->trigger != NULL) {
+        return transaction->trigger;
+    }
+    for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
+        if (plan->members[i].instance != NULL) {
+            return policy_instance_data(plan->members[i].instance);
+        }
+    }
+    return NULL;
+}
+
 bool transaction_locks(const struct instance *instance)
 {
-    const struct transaction *transaction = instance->session->daemon->transactions;
-    while (transaction != NULL && (transaction->trigger == NULL ||
-                                   !transaction_same_group(transaction->trigger, instance))) {
-        transaction = transaction->next;
+    const struct transaction *transaction;
+    DL_FOREACH(instance->session->daemon->transactions, transaction)
+    {
+        const struct instance *member = member_of_group(transaction);
+        if (member != NULL && transaction_same_group(member, instance)) {
+            return true;
+        }
     }
-    return transaction != NULL;
+    return false;
 }
 
 bool transaction_reserves(const struct instance *instance)
@@ -51,7 +72,7 @@ bool transaction_reserves(const struct instance *instance)
     {
         const struct policy_plan *plan = transaction->plan;
         for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
-            if (plan->members[i].instance == instance->policy) {
+            if (plan->members[i].instance == instance->policy && plan->members[i].requester) {
                 return true;
             }
         }
@@ -158,6 +179,7 @@ static void grant(struct transaction *transaction)
         refuse(transaction, status, NULL);
         return;
     }
+    SEAM("grant");
     daemon->last_grant = number;
     backing_apply(&transaction->backing);
     backing_finish(&transaction->backing);
@@ -245,7 +267,7 @@ static void make_legacy(struct transaction *transaction)
     struct backing *backing = &transaction->backing;
     for (size_t i = 0; i < backing->n_parts; i++) {
         struct backing_part *part = &backing->parts[i];
-        if (part->segment != NULL || !backing_part_is_legacy(part)) {
+        if (!part->missing || !backing_part_is_legacy(part)) {
             continue;
         }
         struct legacy_want *want = malloc(sizeof(*want));
@@ -275,7 +297,7 @@ static void place_created(struct transaction *transaction)
     size_t at = 0;
     for (size_t i = 0; i < backing->n_parts; i++) {
         struct backing_part *part = &backing->parts[i];
-        if (part->segment != NULL || backing_part_is_legacy(part)) {
+        if (!part->missing || backing_part_is_legacy(part)) {
             continue;
         }
         if (transaction->job.n_created == 0) {
@@ -343,7 +365,7 @@ static bool job_fill(struct transaction *transaction, struct segment *release)
         job->release[job->n_release++] = segment;
     }
     for (size_t i = 0; i < backing->n_parts; i++) {
-        if (backing->parts[i].segment == NULL && !backing_part_is_legacy(&backing->parts[i])) {
+        if (backing->parts[i].missing && !backing_part_is_legacy(&backing->parts[i])) {
             transaction->job_sizes[job->n_sizes++] = backing->parts[i].size;
         }
     }
@@ -388,6 +410,7 @@ static void yield_member(struct daemon *daemon, const struct policy_plan_member 
     uint64_t *block_ids = calloc(member->n_dropped + 1, sizeof(*block_ids));
     size_t n = 0;
     if (block_ids == NULL) {
+        connection_close(instance->session->connection, "out of host memory to ask for its blocks");
         return;
     }
     for (size_t i = 0; i < member->n_dropped; i++) {
@@ -550,12 +573,11 @@ static bool grant_from_hand(struct transaction *transaction)
     struct daemon *daemon = transaction->daemon;
     struct policy_refusal refusal = {0};
     if (!daemon->books.device_known || evictions_pending(transaction) ||
-        policy_plan(daemon->policy, transaction->trigger->policy, books_free(&daemon->books),
-                    false, &transaction->plan, &refusal) != CUBIEMEM_OK) {
+        make_plan(transaction, &refusal) != CUBIEMEM_OK) {
         return false;
     }
     struct policy_plan *plan = transaction->plan;
-    if (plan->wanted > plan->replaced + pool_size(daemon->pool) ||
+    if (plan->n_victims > 0 || plan->wanted > plan->replaced + pool_size(daemon->pool) ||
         (plan->partition.chunks > 1 && plan->wanted > plan->replaced)) {
         policy_plan_destroy(plan); /* a fresh reading may change it */
         transaction->plan = NULL;
