@@ -260,7 +260,7 @@ $(BUILD)/cubiememd@.service: systemd/cubiememd@.service.in $(BUILD)/places
 # ------------------------------------------------------------------- tests
 test_libs = $(libsupport) $(libpkfit) $(libctl) $(libdaemon) $(libclient) $(libpolicy) $(libproto)
 test_link = $(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) $(cudart) -ldl -lm
-.SECONDARY:
+.PRECIOUS: $(BUILD)/obj/%.o
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(test_libs)
 	$(test_link) $(CMOCKA)
 $(stage)/%: $(BUILD)/obj/tests/gpu/%.o $(test_libs)
