@@ -43,7 +43,7 @@ struct daemon {
     int64_t evict_timeout_ns;
 
     struct user_limits user_limits;
-    struct user *users; /* hash, by uid */
+    struct user *users; /* who has a connection */
     uv_timer_t pace_timer; /* runs while somebody is not read from */
     struct connection *connections;
     struct connection *closing; /* to be ended by the loop */

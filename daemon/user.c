@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "protocol_limits.h"
 
@@ -34,19 +35,17 @@ void user_limits_init(struct user_limits *limits)
 
 struct user *user_get(struct user **users, uid_t uid)
 {
-    struct user *user;
-    HASH_FIND(hh, *users, &uid, sizeof(uid), user);
+    struct user *user = *users;
+    while (user != NULL && user->uid != uid) {
+        user = user->next;
+    }
     if (user == NULL) {
         user = calloc(1, sizeof(*user));
         if (user == NULL) {
             return NULL;
         }
         user->uid = uid;
-        HASH_ADD(hh, *users, uid, sizeof(user->uid), user);
-        if (user->hh.tbl == NULL) {
-            free(user);
-            return NULL;
-        }
+        LL_PREPEND(*users, user);
     }
     user->n_connections++;
     return user;
@@ -55,7 +54,7 @@ struct user *user_get(struct user **users, uid_t uid)
 void user_put(struct user **users, struct user *user)
 {
     if (user != NULL && --user->n_connections == 0) {
-        HASH_DELETE(hh, *users, user);
+        LL_DELETE(*users, user);
         free(user);
     }
 }

@@ -14,8 +14,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "hash.h"
-
 struct user_limits {
     size_t sessions, instances, requests;
     uint64_t messages_per_s; /* and as many at once */
@@ -28,7 +26,7 @@ struct user {
     size_t n_instances;
     size_t n_requests; /* under way and parked */
     int64_t paid_until_ns; /* its messages so far, at the allowed pace, last until then */
-    UT_hash_handle hh;
+    struct user *next; /* daemon.users */
 };
 
 void user_limits_init(struct user_limits *limits);
