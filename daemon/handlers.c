@@ -52,8 +52,6 @@ static void hello_reply(struct request *request, const struct session *session, 
     answer_message(connection_session(request->connection), request->id, &message, control_fd);
 }
 
-/* Before there is a session nobody but the log could hear a status: a session
- * is made for the answer, which is its last. */
 static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello,
                        const struct identity *identity, char *why, size_t why_size)
 {
@@ -64,6 +62,10 @@ static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello
                  hello->library_version != NULL ? hello->library_version : "unknown", hello->major,
                  hello->major < PROTOCOL_MAJOR ? "client's library" : "daemon");
         return CUBIEMEM_VERSION_MISMATCH;
+    }
+    if (hello->name != NULL && strlen(hello->name) > LIMIT_LABEL) {
+        snprintf(why, why_size, "a name has at most %u bytes", LIMIT_LABEL);
+        return CUBIEMEM_INVALID_REQUEST;
     }
     if (hello->device_uuid != NULL && strcmp(hello->device_uuid, daemon->device.uuid) != 0) {
         snprintf(why, why_size, "this daemon serves %s, the client wants %.60s",
@@ -106,32 +108,24 @@ int handle_hello(struct request *request)
         connection_close(connection, "its Hello asks for no answer");
         return HANDLED;
     }
-    int status = hello_check(daemon, hello, identity, request->why, sizeof(request->why));
-    const char *name = hello->name != NULL ? hello->name : "";
-    if (status == CUBIEMEM_OK && strlen(name) > LIMIT_LABEL) {
-        snprintf(request->why, sizeof(request->why), "a name has at most %u bytes", LIMIT_LABEL);
-        status = CUBIEMEM_INVALID_REQUEST;
-    }
     struct session_hello typed = {
-        .name = strlen(name) > LIMIT_LABEL ? "" : name,
+        .name = hello->name != NULL ? hello->name : "",
         .handle_kind = (enum cubiemem_handle_kind)hello->handle_kind,
-        .tool = hello->tool || status != CUBIEMEM_OK,
+        .tool = hello->tool,
     };
     struct session *session;
     int control_fd = -1;
-    int made = session_create(daemon, connection, identity, &typed, &session, &control_fd);
-    if (made != CUBIEMEM_OK) {
-        connection_close(connection, status_text(made));
+    int status = hello_check(daemon, hello, identity, request->why, sizeof(request->why));
+    if (status == CUBIEMEM_OK) {
+        status = session_create(daemon, connection, identity, &typed, &session, &control_fd);
+        snprintf(request->why, sizeof(request->why), "%s", status_text(status));
+    }
+    if (status != CUBIEMEM_OK) {
+        answer_hello_refused(connection, request->id, status, request->why);
         return HANDLED;
     }
     connection_set_session(connection, session);
     session->n_under_way = 1;
-    if (status != CUBIEMEM_OK) {
-        close(control_fd);
-        answer_status(session, request->id, status, request->why);
-        connection_close_after(connection, request->why);
-        return HANDLED;
-    }
     if (!typed.tool && !daemon->has_single_uid) {
         daemon->has_single_uid = true;
         daemon->single_uid = session->identity.uid;
