@@ -126,6 +126,7 @@ static void unplan(struct transaction *transaction)
 static void refuse(struct transaction *transaction, int status, struct policy_refusal *refusal)
 {
     unplan(transaction);
+    descriptors_short(transaction->daemon, status);
     if (transaction->session != NULL) {
         struct policy_refusal none = {.free = UINT64_MAX, .largest = UINT64_MAX,
                                       .asked = UINT64_MAX, .held = UINT64_MAX,
