@@ -277,9 +277,10 @@ static void place_created(struct transaction *transaction)
     size_t at = 0;
     for (size_t i = 0; i < backing->n_parts; i++) {
         struct backing_part *part = &backing->parts[i];
-        if (part->segment != NULL || backing_part_is_legacy(part)) {
+        if (!part->creating) {
             continue;
         }
+        part->creating = false;
         if (transaction->job.n_created == 0) {
             books_unpromise(&daemon->books, part->size);
             continue;
@@ -345,8 +346,10 @@ static bool job_fill(struct transaction *transaction, struct segment *release)
         job->release[job->n_release++] = segment;
     }
     for (size_t i = 0; i < backing->n_parts; i++) {
-        if (backing->parts[i].segment == NULL && !backing_part_is_legacy(&backing->parts[i])) {
-            transaction->job_sizes[job->n_sizes++] = backing->parts[i].size;
+        struct backing_part *part = &backing->parts[i];
+        part->creating = part->segment == NULL && !backing_part_is_legacy(part);
+        if (part->creating) {
+            transaction->job_sizes[job->n_sizes++] = part->size;
         }
     }
     job->sizes = transaction->job_sizes;
