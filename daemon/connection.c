@@ -43,7 +43,7 @@ struct connection {
     struct outgoing *out;
     size_t out_size;
     uint64_t last_packet, unacked; /* 0: none */
-    int64_t stuck_since_ns; /* the queue has not moved since; 0: empty */
+    int64_t stuck_since_ns; /* neither the queue nor an Ack has moved since; 0: nothing waits */
     int64_t accepted_ns;
     struct assembly assembly;
 
@@ -156,6 +156,8 @@ void connection_close_after(struct connection *connection, const char *reason)
 
 /* -------------------------------------------------------------- deadlines */
 
+static void flush(struct connection *connection);
+
 static void tick(uv_timer_t *timer)
 {
     struct connection *connection = timer->data;
@@ -175,7 +177,10 @@ static void tick(uv_timer_t *timer)
     }
     if (connection->stuck_since_ns != 0) {
         wanted = true;
-        if (now - connection->stuck_since_ns > LIMIT_UNREAD_NS) {
+        if (connection->out != NULL) {
+            flush(connection); /* what waits for others' descriptors to be received */
+        }
+        if (connection->stuck_since_ns != 0 && now - connection->stuck_since_ns > LIMIT_UNREAD_NS) {
             connection_close(connection, "it does not read, or does not acknowledge");
         }
     }
@@ -206,15 +211,19 @@ static void flush(struct connection *connection)
         enum packet_outcome outcome = packet_send(connection->socket, outgoing->data,
                                                   outgoing->size, &outgoing->fds, MSG_DONTWAIT);
         if (outcome == PACKET_AGAIN) {
-            wanted |= UV_WRITABLE;
+            /* Too many descriptors on their way to others say nothing about this
+             * socket, which is writable: the tick tries again. */
+            wanted |= errno == EAGAIN ? UV_WRITABLE : 0;
             break;
         }
         if (outcome != PACKET_OK) {
             connection_close(connection, outcome == PACKET_END ? NULL : strerror(errno));
             return;
         }
+        if (outgoing->packet != 0 || connection->unacked == 0) {
+            connection->stuck_since_ns = now_ns();
+        }
         connection->unacked = outgoing->packet != 0 ? outgoing->packet : connection->unacked;
-        connection->stuck_since_ns = now_ns();
         connection->out_size -= outgoing->size;
         DL_DELETE(connection->out, outgoing);
         outgoing_free(outgoing);
@@ -273,6 +282,7 @@ bool connection_acked(struct connection *connection, uint64_t packet)
         return false;
     }
     connection->unacked = 0;
+    connection->stuck_since_ns = now_ns();
     flush(connection);
     return true;
 }
@@ -348,6 +358,9 @@ static void receive(struct connection *connection)
     case PACKET_OK:
         break;
     }
+    if (connection->close_after) {
+        return; /* it was told the last already */
+    }
     if (connection->user->uid != 0) {
         user_spoke(connection->user, &connection->daemon->user_limits, now_ns());
     }
@@ -375,8 +388,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void poll_wanted(struct connection *connection, int events)
 {
-    events &= connection->paused ? ~UV_READABLE : ~0;
     /* A start takes the descriptor out of the epoll set and puts it in again. */
+    events &= connection->paused ? ~UV_READABLE : ~0;
     if (!connection->closing && connection->polled != events) {
         connection->polled = events;
         uv_poll_start(&connection->poll, events, on_poll);
@@ -418,8 +431,11 @@ bool connection_accept(struct daemon *daemon, int socket)
     struct connection *connection = calloc(1, sizeof(*connection));
     if (connection == NULL || identity_read(socket, &connection->identity) != 0) {
         static struct log_limit limit = {.burst = 5, .period_ns = 10000000000};
-        log_ratelimited(&limit, LOG_LEVEL_WARN, "a connection is refused: %s",
-                        connection == NULL ? "out of host memory" : strerror(errno));
+        const int error = connection == NULL ? ENOMEM : errno;
+        log_ratelimited(&limit, LOG_LEVEL_WARN, "a connection is refused: %s", strerror(error));
+        if (error == EMFILE || error == ENFILE) {
+            descriptors_short(daemon, CUBIEMEM_NO_FDS);
+        }
         free(connection);
         close(socket);
         return false;
@@ -451,6 +467,9 @@ bool connection_accept(struct daemon *daemon, int socket)
         uv_poll_start(&connection->pid_poll, UV_READABLE, on_pidfd);
     }
     DL_APPEND(daemon->connections, connection);
+    if (connection->identity.pidfd >= 0 && !connection->has_pid_poll) {
+        connection_close(connection, "its process cannot be watched");
+    }
     poll_wanted(connection, UV_READABLE);
     connection_watch(connection);
     return true;

@@ -50,6 +50,7 @@ struct daemon {
     struct session *sessions;         /* in order of their ids */
     struct transaction *transactions; /* under way, oldest first */
     struct parked *parked;            /* messages that wait for a transaction, oldest first */
+    uint64_t park_turn;
     uint64_t last_session_id, last_segment_id, last_block_id, last_generation;
     uint64_t last_grant, last_yield_id;
 

@@ -160,28 +160,15 @@ static struct instance *waits_for(struct session *session, const struct row *row
     return session_instance(session, id);
 }
 
-static bool has_parked(const struct daemon *daemon, const struct connection *connection,
-                       uint64_t instance_id)
-{
-    const struct parked *parked = daemon->parked;
-    while (parked != NULL &&
-           (parked->connection != connection || parked->instance_id != instance_id)) {
-        parked = parked->next;
-    }
-    return parked != NULL;
-}
-
-static void park(struct connection *connection, const struct instance *instance,
+static void park(struct connection *connection, struct instance *instance,
                  const unsigned char *data, size_t size)
 {
     struct daemon *daemon = connection_daemon(connection);
-    size_t n = 0;
-    struct parked *parked;
-    DL_FOREACH(daemon->parked, parked)
-    {
-        n += parked->connection == connection ? parked->size : 0;
+    struct session *session = instance->session;
+    struct parked *parked = NULL;
+    if (session->n_parked < LIMIT_PARKED && session->parked_size + size <= MESSAGE_MAX_SIZE) {
+        parked = malloc(sizeof(*parked) + size);
     }
-    parked = n + size > MESSAGE_MAX_SIZE ? NULL : malloc(sizeof(*parked) + size);
     if (parked == NULL) {
         connection_close(connection, "too many of its messages wait for an Allocate");
         return;
@@ -189,37 +176,46 @@ static void park(struct connection *connection, const struct instance *instance,
     *parked = (struct parked){.connection = connection, .instance_id = instance->id, .size = size};
     memcpy(parked->data, data, size);
     DL_APPEND(daemon->parked, parked);
+    session->n_parked++;
+    session->parked_size += size;
+    instance->n_parked++;
     connection_user(connection)->n_requests++;
 }
 
+/* Off the list and off everybody's counts; the caller's to free. */
 static void unpark(struct daemon *daemon, struct parked *parked)
 {
+    struct session *session = connection_session(parked->connection);
+    struct instance *instance = session_instance(session, parked->instance_id);
     DL_DELETE(daemon->parked, parked);
+    session->n_parked--;
+    session->parked_size -= parked->size;
+    if (instance != NULL) {
+        instance->n_parked--;
+    }
     connection_user(parked->connection)->n_requests--;
 }
 
 static void dispatch_message(struct connection *connection, const unsigned char *data, size_t size,
                              bool was_parked);
 
+/* Each instance's messages in their order: behind one that stays, all stay. */
 void dispatch_take_up_parked(struct daemon *daemon)
 {
-    struct parked *parked = daemon->parked;
-    while (parked != NULL) {
-        struct parked *next = parked->next;
+    const uint64_t turn = ++daemon->park_turn;
+    struct parked *parked, *next;
+    DL_FOREACH_SAFE(daemon->parked, parked, next)
+    {
         struct session *session = connection_session(parked->connection);
-        struct instance *instance =
-            session != NULL ? session_instance(session, parked->instance_id) : NULL;
-        bool first = true;
-        for (const struct parked *p = daemon->parked; p != parked; p = p->next) {
-            first &= p->connection != parked->connection ||
-                     p->instance_id != parked->instance_id;
+        struct instance *instance = session_instance(session, parked->instance_id);
+        if (instance != NULL &&
+            (instance->parked_turn == turn || transaction_locks(instance))) {
+            instance->parked_turn = turn;
+            continue;
         }
-        if (first && (instance == NULL || !transaction_locks(instance))) {
-            unpark(daemon, parked);
-            dispatch_message(parked->connection, parked->data, parked->size, true);
-            free(parked);
-        }
-        parked = next;
+        unpark(daemon, parked);
+        dispatch_message(parked->connection, parked->data, parked->size, true);
+        free(parked);
     }
 }
 
@@ -328,8 +324,7 @@ static void dispatch_message(struct connection *connection, const unsigned char 
                                       : "Hello was said already");
         }
     } else if (instance != NULL && !was_parked &&
-               (transaction_locks(instance) ||
-                has_parked(connection_daemon(connection), connection, instance->id))) {
+               (instance->n_parked > 0 || transaction_locks(instance))) {
         if (request.id == 0 || requests_have_room(request.session)) {
             park(connection, instance, data, size);
         } else {

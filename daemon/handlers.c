@@ -53,8 +53,6 @@ static void hello_reply(struct request *request, const struct session *session, 
     answer_message(connection_session(request->connection), request->id, &message, control_fd);
 }
 
-/* Before there is a session nobody but the log could hear a status: a session
- * is made for the answer, which is its last. */
 static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello,
                        const struct identity *identity, char *why, size_t why_size)
 {
@@ -70,6 +68,10 @@ static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello
         snprintf(why, why_size, "the daemon of %s is being drained: nobody new is let in",
                  daemon->device.uuid);
         return CUBIEMEM_DRAINING;
+    }
+    if (hello->name != NULL && strlen(hello->name) > LIMIT_LABEL) {
+        snprintf(why, why_size, "a name has at most %u bytes", LIMIT_LABEL);
+        return CUBIEMEM_INVALID_REQUEST;
     }
     if (hello->device_uuid != NULL && strcmp(hello->device_uuid, daemon->device.uuid) != 0) {
         snprintf(why, why_size, "this daemon serves %s, the client wants %.60s",
@@ -127,35 +129,27 @@ int handle_hello(struct request *request)
         connection_close(connection, "its Hello asks for no answer");
         return HANDLED;
     }
+    struct session_hello typed = {
+        .name = hello->name != NULL ? hello->name : "",
+        .handle_kind = (enum cubiemem_handle_kind)hello->handle_kind,
+        .tool = hello->tool,
+    };
+    struct session *session;
+    int control_fd = -1;
     int status = hello_check(daemon, hello, identity, request->why, sizeof(request->why));
     if (status == CUBIEMEM_OK) {
         status = hello_check_user(connection, hello, request->why, sizeof(request->why));
     }
-    const char *name = hello->name != NULL ? hello->name : "";
-    if (status == CUBIEMEM_OK && strlen(name) > LIMIT_LABEL) {
-        snprintf(request->why, sizeof(request->why), "a name has at most %u bytes", LIMIT_LABEL);
-        status = CUBIEMEM_INVALID_REQUEST;
+    if (status == CUBIEMEM_OK) {
+        status = session_create(daemon, connection, identity, &typed, &session, &control_fd);
+        snprintf(request->why, sizeof(request->why), "%s", status_text(status));
     }
-    struct session_hello typed = {
-        .name = strlen(name) > LIMIT_LABEL ? "" : name,
-        .handle_kind = (enum cubiemem_handle_kind)hello->handle_kind,
-        .tool = hello->tool || status != CUBIEMEM_OK,
-    };
-    struct session *session;
-    int control_fd = -1;
-    int made = session_create(daemon, connection, identity, &typed, &session, &control_fd);
-    if (made != CUBIEMEM_OK) {
-        connection_close(connection, status_text(made));
+    if (status != CUBIEMEM_OK) {
+        answer_hello_refused(connection, request->id, status, request->why);
         return HANDLED;
     }
     connection_set_session(connection, session);
     session_request_begun(session);
-    if (status != CUBIEMEM_OK) {
-        close(control_fd);
-        answer_status(session, request->id, status, request->why);
-        connection_close_after(connection, request->why);
-        return HANDLED;
-    }
     if (!typed.tool && !daemon->has_single_uid) {
         daemon->has_single_uid = true;
         daemon->single_uid = session->identity.uid;

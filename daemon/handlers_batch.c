@@ -68,7 +68,21 @@ static int check_room(struct request *request, const struct request_set *sets, s
     return CUBIEMEM_OK;
 }
 
-static int gather(struct request *request, Cubiemem__ArrayRequests *const *parts, size_t n_parts,
+/* The set of this instance, begun if there is none yet. */
+static struct request_set *set_of(struct instance *instance, struct request_set *sets,
+                                  size_t *n_sets)
+{
+    if (instance->gathered == NULL) {
+        instance->gathered = &sets[(*n_sets)++];
+        *instance->gathered = (struct request_set){.instance = instance};
+    }
+    return instance->gathered;
+}
+
+/* Requests for instances of the trigger's group: the others' batch may be under
+ * way, and this one would not commit them. */
+static int gather(struct request *request, const struct instance *trigger,
+                  Cubiemem__ArrayRequests *const *parts, size_t n_parts,
                   struct request_set *sets, size_t *n_sets_p)
 {
     size_t total = 0;
@@ -79,14 +93,12 @@ static int gather(struct request *request, Cubiemem__ArrayRequests *const *parts
         if (instance == NULL) {
             return CUBIEMEM_NOT_REGISTERED;
         }
-        size_t at = 0;
-        while (at < *n_sets_p && sets[at].instance != instance) {
-            at++;
+        if (trigger != NULL && instance != trigger && !transaction_same_group(instance, trigger)) {
+            snprintf(request->why, sizeof(request->why),
+                     "instance %" PRIu64 " is in another group than the Allocate's", instance->id);
+            return CUBIEMEM_INVALID_REQUEST;
         }
-        if (at == *n_sets_p) {
-            sets[(*n_sets_p)++] = (struct request_set){.instance = instance};
-        }
-        struct request_set *set = &sets[at];
+        struct request_set *set = set_of(instance, sets, n_sets_p);
         struct array *arrays =
             realloc(set->arrays, (set->n + parts[i]->n_arrays + 1) * sizeof(*arrays));
         if (arrays == NULL) {
@@ -158,12 +170,12 @@ static int queue_sets(struct request *request, const struct request_set *sets, s
     return CUBIEMEM_OK;
 }
 
-static int gather_and_queue(struct request *request, Cubiemem__ArrayRequests *const *parts,
-                            size_t n_parts)
+static int gather_and_queue(struct request *request, const struct instance *trigger,
+                            Cubiemem__ArrayRequests *const *parts, size_t n_parts)
 {
     struct request_set *sets = calloc(n_parts + 1, sizeof(*sets));
     size_t n_sets = 0;
-    int status = sets != NULL ? gather(request, parts, n_parts, sets, &n_sets)
+    int status = sets != NULL ? gather(request, trigger, parts, n_parts, sets, &n_sets)
                               : CUBIEMEM_HOST_MEMORY;
     if (status == CUBIEMEM_OK) {
         status = check_room(request, sets, n_sets);
@@ -172,6 +184,7 @@ static int gather_and_queue(struct request *request, Cubiemem__ArrayRequests *co
         status = queue_sets(request, sets, n_sets);
     }
     for (size_t i = 0; i < n_sets; i++) {
+        sets[i].instance->gathered = NULL;
         free(sets[i].arrays);
     }
     free(sets);
@@ -185,7 +198,7 @@ int handle_queue(struct request *request)
         snprintf(request->why, sizeof(request->why), "QueueRequests has no requests");
         return CUBIEMEM_INVALID_REQUEST;
     }
-    return gather_and_queue(request, &requests, 1);
+    return gather_and_queue(request, NULL, &requests, 1);
 }
 
 int handle_allocate(struct request *request)
@@ -204,7 +217,7 @@ int handle_allocate(struct request *request)
                  "segments of replaced blocks have to be given back first");
         return CUBIEMEM_BUSY;
     }
-    int status = gather_and_queue(request, body->requests, body->n_requests);
+    int status = gather_and_queue(request, trigger, body->requests, body->n_requests);
     if (status != CUBIEMEM_OK) {
         return status;
     }

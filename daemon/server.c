@@ -62,11 +62,15 @@ static void on_listen(uv_poll_t *poll, int status, int events)
             connection_accept(&server->daemon, socket);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        const int error = errno;
+        if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
             /* The connection stays in the backlog: look again in a while instead
              * of spinning on a socket that is readable all the time. */
             static struct log_limit limit = {.burst = 1, .period_ns = 10000000000};
-            log_ratelimited(&limit, LOG_LEVEL_ERROR, "cannot accept: %s", strerror(errno));
+            log_ratelimited(&limit, LOG_LEVEL_ERROR, "cannot accept: %s", strerror(error));
+            if (error == EMFILE || error == ENFILE) {
+                descriptors_short(&server->daemon, CUBIEMEM_NO_FDS);
+            }
             uv_poll_stop(&server->daemon.listen_poll);
             uv_timer_start(&server->daemon.accept_timer, server->daemon.accept_again, 100, 0);
         }
@@ -113,6 +117,7 @@ void daemon_shut_down(struct daemon *daemon, const char *reason)
     log_info("shutting down: %s", reason);
     notify_stopping("shutting down");
     uv_poll_stop(&daemon->listen_poll);
+    uv_timer_stop(&daemon->accept_timer);
     Cubiemem__ShuttingDown body = CUBIEMEM__SHUTTING_DOWN__INIT;
     body.text = (char *)(uintptr_t)reason;
     for (struct session *session = daemon->sessions; session != NULL; session = session->next) {

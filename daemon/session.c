@@ -38,6 +38,13 @@ static uint64_t process_key(const struct session *session)
     return session->id;
 }
 
+static int page_status(int error)
+{
+    return error == EMFILE || error == ENFILE ? CUBIEMEM_NO_FDS
+           : error == ENOMEM                  ? CUBIEMEM_HOST_MEMORY
+                                              : CUBIEMEM_SYSTEM;
+}
+
 int session_create(struct daemon *daemon, struct connection *connection,
                    struct identity *identity, const struct session_hello *hello,
                    struct session **session_p, int *control_fd_p)
@@ -52,8 +59,10 @@ int session_create(struct daemon *daemon, struct connection *connection,
     }
     session->pages = control_page_create(0, control_fd_p);
     if (session->pages == NULL) {
+        int status = page_status(errno);
         free(session);
-        return CUBIEMEM_SYSTEM;
+        descriptors_short(daemon, status);
+        return status;
     }
     session->n_pages = 1;
     session->daemon = daemon;
@@ -206,6 +215,13 @@ void cached_to_driver(struct daemon *daemon, struct segment *list)
         books_drain_cached(&daemon->books, segment->size, now_ns());
     }
     let_go(daemon, list);
+}
+
+void descriptors_short(struct daemon *daemon, int status)
+{
+    if (status == CUBIEMEM_NO_FDS) {
+        cached_to_driver(daemon, pool_evict(daemon->pool, (uid_t)-1, UINT64_MAX));
+    }
 }
 
 /* ---------------------------------------------------------------- blocks */
@@ -425,7 +441,9 @@ int session_add_page(struct session *session, uint32_t *number_p, int *fd_p)
     }
     struct control_page *page = control_page_create(session->n_pages, fd_p);
     if (page == NULL) {
-        return CUBIEMEM_SYSTEM;
+        int status = page_status(errno);
+        descriptors_short(session->daemon, status);
+        return status;
     }
     LL_APPEND(session->pages, page);
     *number_p = page->number;

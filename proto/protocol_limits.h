@@ -22,6 +22,7 @@
 #define LIMIT_LABEL CUBIEMEM_MAX_LABEL
 #define LIMIT_ARRAYS_PER_BATCH 4096u
 #define LIMIT_REQUESTS_UNDER_WAY 64u /* of one session */
+#define LIMIT_PARKED 1024u           /* messages of one session that wait for an Allocate */
 #define LIMIT_INSTANCES 4096u        /* of one session */
 #define LIMIT_SESSION_ARRAYS 65536u  /* queued and held: less than 1 KiB of host memory each */
 #define LIMIT_OUTPUT_BYTES (8u << 20) /* queued for a client that does not read */

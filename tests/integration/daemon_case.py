@@ -112,6 +112,17 @@ class Daemon:
     def fds(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
+    def cpu_seconds_in(self, seconds):
+        """What it computes in so many seconds of real time."""
+        def used():
+            with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as stat:
+                fields = stat.read().rsplit(")", 1)[1].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+        before = used()
+        time.sleep(seconds)
+        return used() - before
+
     def stop(self):
         """SIGTERM; the exit status."""
         if self.process.poll() is None:
