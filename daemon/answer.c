@@ -20,8 +20,8 @@
 
 static void answered(struct session *session, uint64_t request_id)
 {
-    if (request_id != 0 && session->n_under_way > 0) {
-        session->n_under_way--;
+    if (request_id != 0) {
+        session_request_ended(session);
     }
 }
 
@@ -498,6 +498,7 @@ static int add_array(struct builder *builder, const struct policy_plan_member *m
     out->shape = (int64_t *)(uintptr_t)array->shape;
     out->dtype = (char *)(uintptr_t)dtype_name(array->dtype);
     out->memory = (Cubiemem__Memory)array->memory;
+    out->has_zeroed = out->zeroed = array->zeroed;
     for (size_t i = 0; array->block_id != 0 && i < member->n_blocks; i++) {
         if (member->blocks[i].id == array->block_id) {
             out->block_id = ((const struct block *)member->blocks[i].data)->id;

@@ -33,6 +33,7 @@ struct connection {
     uint64_t number; /* for the log, before there is a session */
     struct identity identity;
     struct session *session;
+    struct user *user;
     uv_poll_t poll, pid_poll;
     int polled; /* events that `poll` waits for */
     uv_timer_t tick;
@@ -47,6 +48,7 @@ struct connection {
     struct assembly assembly;
 
     bool closing, close_after;
+    bool paused; /* not read from: its user's messages come too fast */
     char reason[160];
     struct connection *prev, *next; /* daemon.connections */
     struct connection *next_closing;
@@ -71,6 +73,7 @@ static void handle_closed(uv_handle_t *handle)
     }
     close(connection->socket);
     identity_finish(&connection->identity);
+    user_put(&connection->daemon->users, connection->user);
     while (connection->out != NULL) {
         struct outgoing *outgoing = connection->out;
         DL_DELETE(connection->out, outgoing);
@@ -294,11 +297,52 @@ static bool sender_is_peer(const struct connection *connection, const struct pac
     return identity->pid == 0 || !info->has_sender || info->pid == identity->pid;
 }
 
+static void pace_tick(uv_timer_t *timer)
+{
+    connections_resume(timer->data);
+}
+
+static void pause_reading(struct connection *connection)
+{
+    struct daemon *daemon = connection->daemon;
+    connection->paused = true;
+    poll_wanted(connection, connection->out != NULL ? UV_WRITABLE : 0);
+    if (!uv_is_active((uv_handle_t *)&daemon->pace_timer)) {
+        daemon->pace_timer.data = daemon;
+        uv_timer_start(&daemon->pace_timer, pace_tick, LIMIT_USER_PAUSE_NS / 1000000, 0);
+    }
+}
+
+void connections_resume(struct daemon *daemon)
+{
+    struct connection *connection;
+    DL_FOREACH(daemon->connections, connection)
+    {
+        if (connection->paused && !connection->closing) {
+            connection->paused = false;
+            flush(connection);
+        }
+    }
+}
+
+/* False: not now. */
+static bool may_receive(struct connection *connection)
+{
+    if (connection->user->uid == 0 || user_may_speak(connection->user, now_ns())) {
+        return true;
+    }
+    pause_reading(connection);
+    return false;
+}
+
 /* One packet a turn: whoever waits for its answer sends no second one, and the
  * others get theirs. */
 static void receive(struct connection *connection)
 {
     struct packet_info info;
+    if (!may_receive(connection)) {
+        return;
+    }
     switch (packet_receive(connection->socket, packet_buffer, NULL, MSG_DONTWAIT, &info)) {
     case PACKET_AGAIN:
         return;
@@ -316,6 +360,9 @@ static void receive(struct connection *connection)
     }
     if (connection->close_after) {
         return; /* it was told the last already */
+    }
+    if (connection->user->uid != 0) {
+        user_spoke(connection->user, &connection->daemon->user_limits, now_ns());
     }
     if (!sender_is_peer(connection, &info)) {
         connection_close(connection, "another process speaks on its connection");
@@ -342,6 +389,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 static void poll_wanted(struct connection *connection, int events)
 {
     /* A start takes the descriptor out of the epoll set and puts it in again. */
+    events &= connection->paused ? ~UV_READABLE : ~0;
     if (!connection->closing && connection->polled != events) {
         connection->polled = events;
         uv_poll_start(&connection->poll, events, on_poll);
@@ -357,6 +405,27 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
 
 /* -------------------------------------------------------------- accepting */
 
+/* The peer's user, unless it has too many connections or host memory is short. A
+ * session too many gets an answer; this bounds those that never say Hello. */
+static struct user *admit(struct daemon *daemon, const struct identity *identity)
+{
+    static struct log_limit limit = {.burst = 5, .period_ns = 10000000000};
+    size_t most = daemon->user_limits.sessions + LIMIT_USER_STRANGERS;
+    struct user *user = user_get(&daemon->users, identity->uid);
+    if (user != NULL && user_has_room(user, user->n_connections - 1, most)) {
+        return user;
+    }
+    if (user == NULL) {
+        log_ratelimited(&limit, LOG_LEVEL_WARN, "a connection is refused: out of host memory");
+    } else {
+        log_ratelimited(&limit, LOG_LEVEL_WARN,
+                        "a connection of pid %d is refused: uid %u has %zu already",
+                        (int)identity->pid, identity->uid, most);
+    }
+    user_put(&daemon->users, user);
+    return NULL;
+}
+
 bool connection_accept(struct daemon *daemon, int socket)
 {
     struct connection *connection = calloc(1, sizeof(*connection));
@@ -371,12 +440,20 @@ bool connection_accept(struct daemon *daemon, int socket)
         close(socket);
         return false;
     }
+    connection->user = admit(daemon, &connection->identity);
+    if (connection->user == NULL) {
+        identity_finish(&connection->identity);
+        free(connection);
+        close(socket);
+        return false;
+    }
     connection->daemon = daemon;
     connection->socket = socket;
     connection->accepted_ns = now_ns();
     connection->poll.data = connection->pid_poll.data = connection->tick.data = connection;
     if (uv_poll_init(&daemon->loop, &connection->poll, socket) != 0) {
         identity_finish(&connection->identity);
+        user_put(&daemon->users, connection->user);
         free(connection);
         close(socket);
         return false;
@@ -430,6 +507,11 @@ bool connection_is_admin(const struct connection *connection)
 struct daemon *connection_daemon(const struct connection *connection)
 {
     return connection->daemon;
+}
+
+struct user *connection_user(const struct connection *connection)
+{
+    return connection->user;
 }
 
 struct session *connection_session(const struct connection *connection)

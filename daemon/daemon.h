@@ -19,6 +19,7 @@
 #include "policy.h"
 #include "pool.h"
 #include "reclaim_thread.h"
+#include "user.h"
 
 struct block;
 struct connection;
@@ -41,6 +42,9 @@ struct daemon {
     gid_t admin_group;       /* -1: none */
     int64_t evict_timeout_ns;
 
+    struct user_limits user_limits;
+    struct user *users; /* who has a connection */
+    uv_timer_t pace_timer; /* runs while somebody is not read from */
     struct connection *connections;
     struct connection *closing; /* to be ended by the loop */
     struct session *sessions;         /* in order of their ids */
@@ -63,6 +67,7 @@ struct daemon {
     uv_timer_t drain_timer; /* runs while something drains */
     bool drain_reading;     /* a reading for it is under way */
     bool shutting_down;
+    bool draining;        /* nobody new is let in */
     bool device_degraded; /* the last device operation failed */
 
     /* Who may connect when scrubbing on free is off: the first client's uid. */

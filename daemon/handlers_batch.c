@@ -33,6 +33,7 @@ static void to_array(const Cubiemem__ArrayRequest *request, struct array *array_
                 : request->chunk_axis_index == CUBIEMEM_AXIS_NONE ? -1
                                                                    : request->chunk_axis_index,
         .unchunkable = request->unchunkable,
+        .zeroed = request->zeroed,
         .total_runs = request->total_runs,
     };
 }
@@ -43,6 +44,29 @@ struct request_set {
     struct array *arrays;
     size_t n;
 };
+
+/* What the policy would keep copies of for this session, its instances' new requests
+ * beside what they hold. */
+static int check_room(struct request *request, const struct request_set *sets, size_t n_sets)
+{
+    size_t n = 0;
+    struct policy_instance_view view;
+    for (const struct instance *instance = request->session->instances; instance != NULL;
+         instance = instance->hh.next) {
+        policy_instance_read(instance->policy, &view);
+        n += view.n_arrays + view.n_queued;
+    }
+    for (size_t i = 0; i < n_sets; i++) { /* each replaces what was queued */
+        policy_instance_read(sets[i].instance->policy, &view);
+        n += sets[i].n - view.n_queued;
+    }
+    if (n > LIMIT_SESSION_ARRAYS) {
+        snprintf(request->why, sizeof(request->why),
+                 "%zu arrays queued and held; a session has at most %u", n, LIMIT_SESSION_ARRAYS);
+        return CUBIEMEM_LIMIT;
+    }
+    return CUBIEMEM_OK;
+}
 
 /* The set of this instance, begun if there is none yet. */
 static struct request_set *set_of(struct instance *instance, struct request_set *sets,
@@ -93,6 +117,19 @@ static int gather(struct request *request, const struct instance *trigger,
     return CUBIEMEM_OK;
 }
 
+/* Fresh memory is zero because the driver clears it; where that cannot be relied on
+ * (scrub.h), nothing is promised. */
+static bool may_be_zeroed(const struct daemon *daemon, const struct request_set *set,
+                          size_t *culprit_p)
+{
+    size_t i = 0;
+    while (i < set->n && (!daemon->single_user || !set->arrays[i].zeroed)) {
+        i++;
+    }
+    *culprit_p = i;
+    return i == set->n;
+}
+
 static int name_culprit(struct request *request, const struct request_set *set, int status,
                         size_t culprit, const char *why)
 {
@@ -118,6 +155,10 @@ static int queue_sets(struct request *request, const struct request_set *sets, s
         if (status != CUBIEMEM_OK) {
             return name_culprit(request, &sets[i], status, culprit, why);
         }
+        if (!may_be_zeroed(daemon, &sets[i], &culprit)) {
+            return name_culprit(request, &sets[i], CUBIEMEM_NOT_PERMITTED, culprit,
+                                "this driver cannot be relied on to clear memory: zero it yourself");
+        }
     }
     for (size_t i = 0; i < n_sets; i++) {
         int status = policy_queue(daemon->policy, sets[i].instance->policy, sets[i].arrays,
@@ -136,6 +177,9 @@ static int gather_and_queue(struct request *request, const struct instance *trig
     size_t n_sets = 0;
     int status = sets != NULL ? gather(request, trigger, parts, n_parts, sets, &n_sets)
                               : CUBIEMEM_HOST_MEMORY;
+    if (status == CUBIEMEM_OK) {
+        status = check_room(request, sets, n_sets);
+    }
     if (status == CUBIEMEM_OK) {
         status = queue_sets(request, sets, n_sets);
     }

@@ -93,7 +93,7 @@ static void close_handles(struct daemon *daemon)
         (uv_handle_t *)&daemon->listen_poll,  (uv_handle_t *)&daemon->sigterm,
         (uv_handle_t *)&daemon->sigint,       (uv_handle_t *)&daemon->drain_timer,
         (uv_handle_t *)&daemon->accept_timer, (uv_handle_t *)&daemon->evict_timer,
-        (uv_handle_t *)&daemon->later,
+        (uv_handle_t *)&daemon->pace_timer,   (uv_handle_t *)&daemon->later,
     };
     for (size_t i = 0; i < sizeof(handles) / sizeof(handles[0]); i++) {
         if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) {
@@ -195,6 +195,13 @@ static int create_core(struct daemon *daemon, const struct options *options, cha
     if (status != EXIT_STATUS_OK) {
         return status;
     }
+    if (budget > sub_or_zero(daemon->device.total, reserve)) {
+        char sizes[3][SIZE_TEXT_MAX];
+        log_warn("a budget of %s and a reserve of %s are more than the device's %s: quotas that "
+                 "add up to the whole may not all be had",
+                 size_format(budget, sizes[0]), size_format(reserve, sizes[1]),
+                 size_format(daemon->device.total, sizes[2]));
+    }
     books_init(&daemon->books, budget, reserve,
                daemon->device.simulated ? 0 : BOOKS_CONTEXT_ALLOWANCE);
     if (device_memory(&daemon->device, &total, &free_size) == CUBIEMEM_OK) {
@@ -206,6 +213,7 @@ static int create_core(struct daemon *daemon, const struct options *options, cha
                                    .mode = options->mode,
                                    .auto_share = options->auto_share};
     daemon->mode = options->mode;
+    user_limits_init(&daemon->user_limits);
     daemon->evict_timeout_ns = (int64_t)options->evict_timeout_ns;
     daemon->pool = pool_create();
     daemon->policy = policy_create(&config);
@@ -224,6 +232,7 @@ static void init_handles(struct server *server)
     uv_timer_init(&daemon->loop, &daemon->drain_timer);
     uv_timer_init(&daemon->loop, &daemon->accept_timer);
     uv_timer_init(&daemon->loop, &daemon->evict_timer);
+    uv_timer_init(&daemon->loop, &daemon->pace_timer);
     uv_signal_init(&daemon->loop, &daemon->sigterm);
     uv_signal_init(&daemon->loop, &daemon->sigint);
     uv_poll_init(&daemon->loop, &daemon->listen_poll, server->listener.fd);

@@ -72,11 +72,27 @@ int session_create(struct daemon *daemon, struct connection *connection,
     snprintf(session->name, sizeof(session->name), "%s", hello->name);
     session->handle_kind = hello->handle_kind;
     session->tool = hello->tool;
+    session->user = connection_user(connection);
+    session->user->n_sessions += !session->tool;
     session->id = ++daemon->last_session_id;
     session->process_key = process_key(session);
     DL_APPEND(daemon->sessions, session);
     *session_p = session;
     return CUBIEMEM_OK;
+}
+
+void session_request_begun(struct session *session)
+{
+    session->n_under_way++;
+    session->user->n_requests++;
+}
+
+void session_request_ended(struct session *session)
+{
+    if (session->n_under_way > 0) {
+        session->n_under_way--;
+        session->user->n_requests--;
+    }
 }
 
 /* ---------------------------------------------------------------- legacy */
@@ -355,6 +371,7 @@ int session_register(struct session *session, const struct policy_registration *
     }
     instance->session = session;
     instance->id = ++session->last_instance_id;
+    instance->warnings = *warnings_p;
     policy_instance_set_data(instance->policy, instance);
     HASH_ADD(hh, session->instances, id, sizeof(instance->id), instance);
     if (instance->hh.tbl == NULL) {
@@ -363,6 +380,7 @@ int session_register(struct session *session, const struct policy_registration *
         free(instance);
         return CUBIEMEM_HOST_MEMORY;
     }
+    session->user->n_instances++;
     if (instance->id == 1) {
         session->contextless = true;
         books_context_coming(&daemon->books, now_ns());
@@ -378,6 +396,7 @@ static void instance_end(struct instance *instance, enum block_end how)
     policy_unregister(daemon->policy, instance->policy);
     end_gone_blocks(daemon, how);
     HASH_DELETE(hh, session->instances, instance);
+    session->user->n_instances--;
     owner_slot_put(session, instance->owner_slot);
     free(instance);
 }
@@ -461,6 +480,8 @@ void session_end(struct session *session)
         LL_DELETE(session->pages, page);
         control_page_destroy(page);
     }
+    session->user->n_sessions -= !session->tool;
+    session->user->n_requests -= session->n_under_way;
     identity_finish(&session->identity);
     DL_DELETE(daemon->sessions, session);
     free(session);

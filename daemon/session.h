@@ -17,12 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HASH_NONFATAL_OOM 1 /* a daemon does not end because one client's table is full */
-#include <uthash.h>
-
 #include "control_page.h"
 #include "cubiemem.h"
 #include "daemon.h"
+#include "hash.h"
 #include "identity.h"
 #include "protocol_limits.h"
 #include "policy.h"
@@ -49,6 +47,7 @@ struct instance {
     struct session *session;
     struct policy_instance *policy;
     uint32_t owner_slot; /* control page reference, shared by the owner's instances */
+    uint32_t warnings;   /* of its last grant or change of quota; enum cubiemem_warning bits */
     size_t n_parked;      /* messages that wait for an Allocate of its group */
     uint64_t parked_turn; /* the last turn in which one of them stayed parked */
     struct request_set *gathered; /* while a message is taken apart */
@@ -77,7 +76,8 @@ struct session {
     uint32_t n_pages;
     struct legacy_helper *legacy;
 
-    size_t n_under_way; /* requests without an answer yet */
+    struct user *user;
+    size_t n_under_way; /* requests without an answer yet; session_request_*() */
     size_t n_parked, parked_size; /* messages that wait for an Allocate, and their bytes */
     struct session *prev, *next; /* daemon.sessions */
 };
@@ -96,6 +96,10 @@ int session_create(struct daemon *daemon, struct connection *connection,
                    struct session **session_p, int *control_fd_p);
 /* Ends it: transactions undone, instances unregistered, memory to the driver. */
 void session_end(struct session *session);
+
+/* A request has come; it was answered. */
+void session_request_begun(struct session *session);
+void session_request_ended(struct session *session);
 
 /* Instances. The statuses of policy.h; LIMIT. */
 int session_register(struct session *session, const struct policy_registration *registration,
