@@ -339,10 +339,11 @@ bench: all $(bench_programs) ## figures, with machine, commit and the raw floor
 fuzz: ## build the fuzzers (clang) and run each FUZZ_TIME seconds
 	$(Q)$(MAKE) CC=clang AR=ar SAN=fuzz BUILD=build/fuzz fuzzers
 	$(Q)for f in $(patsubst tests/fuzz/%.c,%,$(fuzz_src)); do \
-		mkdir -p build/fuzz/corpus/$$f && build/fuzz/$$f -max_total_time=$(FUZZ_TIME) \
+		mkdir -p build/fuzz/corpus/$$f && \
+			CUBIEMEM_SIM=$(CURDIR)/build/fuzz/stage/libcubiemem-sim.so build/fuzz/$$f -max_total_time=$(FUZZ_TIME) \
 			-artifact_prefix=build/fuzz/ -print_final_stats=1 build/fuzz/corpus/$$f \
 			tests/fuzz/corpus/$$f || exit 1; done
-fuzzers: $(fuzzers)
+fuzzers: $(fuzzers) $(libsim)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(test_libs)
 	$(test_link) -fsanitize=fuzzer
 
