@@ -133,9 +133,10 @@ integration_src := $(wildcard tests/integration/test_*.c)
 gpu_src := $(wildcard tests/gpu/*.c)
 bench_src := $(wildcard tests/bench/*.c)
 fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)
+soak_src := $(wildcard tests/soak/*.c)
 product_src := $(proto_src) $(policy_src) $(sim_src) $(engine_src) daemon/main.c $(daemon_src) \
 	$(client_src) $(ctl_src) $(pkfit_src)
-test_src := $(support_src) $(unit_src) $(integration_src) $(gpu_src) $(bench_src) $(fuzz_src) \
+test_src := $(support_src) $(unit_src) $(integration_src) $(gpu_src) $(bench_src) $(soak_src) $(fuzz_src) \
 	$(wildcard tests/fuzz/replay.c)
 headers := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h daemon/*/*/*.h client/*.h \
 	client/*/*.h client/*/*/*.h)
@@ -311,6 +312,10 @@ check-exports: $(libshared) $(libstatic) ## the libraries export what cubiemem.h
 	$(Q)tests/support/check_exports.sh $(libshared) $(libstatic) $(SONAME)
 check-source: ## who may include whom; functions that are not used here
 	$(Q)tests/support/check_map.sh && tests/support/check_banned.sh
+
+.PHONY: soak
+soak: all $(BUILD)/tests/soak/soak ## many clients at random for SOAK_SECONDS (600); books that balance
+	$(Q)CUBIEMEM_STAGE=$(stage) $(BUILD)/tests/soak/soak
 
 .PHONY: demo
 demo: all ## three programs share one device (DEVICE=sim:64MiB, cuda:0)

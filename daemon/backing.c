@@ -101,6 +101,7 @@ static int back_block(struct backing *backing, struct daemon *daemon,
             part.segment = replaced_segment(member, left, &part.from);
             if (part.segment == NULL && (part.segment = pool_take(daemon->pool, uid, left))) {
                 books_lend_cached(&daemon->books, part.segment->size);
+                backing->taken += part.segment->size;
             }
             if (part.segment != NULL) {
                 part.segment->taken = true;

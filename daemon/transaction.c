@@ -503,6 +503,13 @@ static bool start_evictions(struct transaction *transaction)
     return true;
 }
 
+/* What is replaced was counted on, but comes back later: the cached segments that
+ * were taken in its stead may be promised to others. */
+static bool takes_promised(const struct transaction *transaction)
+{
+    return transaction->backing.taken > 0 && books_are_overdrawn(&transaction->daemon->books);
+}
+
 /* A plan without victims is carried out: granted at once, or created for. */
 static void fetch(struct transaction *transaction, struct policy_refusal *refusal)
 {
@@ -517,9 +524,10 @@ static void fetch(struct transaction *transaction, struct policy_refusal *refusa
         return;
     }
     uint64_t missing = transaction->backing.missing + transaction->backing.legacy_missing;
-    if (missing == 0) {
+    bool is_covered = !takes_promised(transaction);
+    if (missing == 0 && is_covered) {
         grant(transaction);
-    } else if (missing <= books_free(&daemon->books)) {
+    } else if (missing <= books_free(&daemon->books) && is_covered) {
         create(transaction);
     } else if (!start_yield(transaction)) {
         refuse(transaction, CUBIEMEM_NO_MEMORY, refusal);
@@ -567,7 +575,7 @@ static bool grant_from_hand(struct transaction *transaction)
     }
     policy_reserve(daemon->policy, plan);
     int status = backing_prepare(&transaction->backing, daemon, plan);
-    if (status == CUBIEMEM_OK &&
+    if (status == CUBIEMEM_OK && !takes_promised(transaction) &&
         transaction->backing.missing + transaction->backing.legacy_missing == 0) {
         grant(transaction);
         return true;

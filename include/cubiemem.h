@@ -704,8 +704,9 @@ CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_release(struct cubiemem_instance *insta
  *
  * Threads: safe from any thread, also in host functions.
  *
- * Return: CUBIEMEM_OK; EVICTED (the arrays were taken back: queue, allocate);
- *         LIMIT; INVALID_REQUEST; FORKED.
+ * Return: CUBIEMEM_OK; EVICTED (the arrays were taken back: queue, allocate; or
+ *         another member's allocate replaced them: take_response); LIMIT;
+ *         INVALID_REQUEST; FORKED.
  */
 CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_begin_work(struct cubiemem_instance *instance);
 
