@@ -255,9 +255,12 @@ static int map_new(struct grant *grant)
     return CUBIEMEM_OK;
 }
 
-static int place_pinned(struct grant *grant, const char *label, struct placement *place)
+/* What was registered before is kept, but for one that has to come as zeros. */
+static int place_pinned(struct grant *grant, const Cubiemem__ArrayPlacement *from,
+                        struct placement *place)
 {
-    struct placement *before = placements_find(&grant->instance->held, label);
+    struct placement *before =
+        from->zeroed ? NULL : placements_find(&grant->instance->held, from->label);
     uint64_t nbytes = place->array.nbytes;
     if (nbytes == 0) {
         return CUBIEMEM_OK;
@@ -325,7 +328,7 @@ static int place_array(struct grant *grant, const Cubiemem__ArrayPlacement *from
     if (from->n_shape > 0) {
         memcpy(place->array.shape, from->shape, from->n_shape * sizeof *from->shape);
     }
-    return place->array.memory == CUBIEMEM_PINNED ? place_pinned(grant, from->label, place)
+    return place->array.memory == CUBIEMEM_PINNED ? place_pinned(grant, from, place)
                                                   : place_device(grant, from, place, hint);
 }
 

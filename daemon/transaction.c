@@ -11,6 +11,7 @@
 
 #include "answer.h"
 #include "checked.h"
+#include "connection.h"
 #include "dispatch.h"
 #include "eviction.h"
 #include "legacy.h"
@@ -35,14 +36,33 @@ bool transaction_same_group(const struct instance *a, const struct instance *b)
     return left.shared ? left.identity.uid == right.identity.uid : a->session == b->session;
 }
 
+/* An instance of the transaction's group. Whoever asked may be gone while the plan
+ * still has members: they stay locked until it is undone. NULL: nobody is left. */
+static const struct instance *member_of_group(const struct transaction *transaction)
+{
+    const struct policy_plan *plan = transaction->plan;
+    if (transaction->trigger != NULL) {
+        return transaction->trigger;
+    }
+    for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
+        if (plan->members[i].instance != NULL) {
+            return policy_instance_data(plan->members[i].instance);
+        }
+    }
+    return NULL;
+}
+
 bool transaction_locks(const struct instance *instance)
 {
-    const struct transaction *transaction = instance->session->daemon->transactions;
-    while (transaction != NULL && (transaction->trigger == NULL ||
-                                   !transaction_same_group(transaction->trigger, instance))) {
-        transaction = transaction->next;
+    const struct transaction *transaction;
+    DL_FOREACH(instance->session->daemon->transactions, transaction)
+    {
+        const struct instance *member = member_of_group(transaction);
+        if (member != NULL && transaction_same_group(member, instance)) {
+            return true;
+        }
     }
-    return transaction != NULL;
+    return false;
 }
 
 bool transaction_reserves(const struct instance *instance)
@@ -106,6 +126,7 @@ static void unplan(struct transaction *transaction)
 static void refuse(struct transaction *transaction, int status, struct policy_refusal *refusal)
 {
     unplan(transaction);
+    descriptors_short(transaction->daemon, status);
     if (transaction->session != NULL) {
         struct policy_refusal none = {.free = UINT64_MAX, .largest = UINT64_MAX,
                                       .asked = UINT64_MAX, .held = UINT64_MAX,
@@ -128,6 +149,7 @@ static void number_grant(const struct policy_plan *plan, uint64_t grant)
             struct control_owner *owner =
                 control_page_owner(instance->session->pages, instance->owner_slot);
             atomic_store(&owner->granted, grant);
+            instance->warnings = plan->warnings;
         }
     }
 }
@@ -247,7 +269,7 @@ static void make_legacy(struct transaction *transaction)
     struct backing *backing = &transaction->backing;
     for (size_t i = 0; i < backing->n_parts; i++) {
         struct backing_part *part = &backing->parts[i];
-        if (part->segment != NULL || !backing_part_is_legacy(part)) {
+        if (!part->missing || !backing_part_is_legacy(part)) {
             continue;
         }
         struct legacy_want *want = malloc(sizeof(*want));
@@ -277,10 +299,9 @@ static void place_created(struct transaction *transaction)
     size_t at = 0;
     for (size_t i = 0; i < backing->n_parts; i++) {
         struct backing_part *part = &backing->parts[i];
-        if (!part->creating) {
+        if (!part->missing || backing_part_is_legacy(part)) {
             continue;
         }
-        part->creating = false;
         if (transaction->job.n_created == 0) {
             books_unpromise(&daemon->books, part->size);
             continue;
@@ -346,10 +367,8 @@ static bool job_fill(struct transaction *transaction, struct segment *release)
         job->release[job->n_release++] = segment;
     }
     for (size_t i = 0; i < backing->n_parts; i++) {
-        struct backing_part *part = &backing->parts[i];
-        part->creating = part->segment == NULL && !backing_part_is_legacy(part);
-        if (part->creating) {
-            transaction->job_sizes[job->n_sizes++] = part->size;
+        if (backing->parts[i].missing && !backing_part_is_legacy(&backing->parts[i])) {
+            transaction->job_sizes[job->n_sizes++] = backing->parts[i].size;
         }
     }
     job->sizes = transaction->job_sizes;
@@ -393,6 +412,7 @@ static void yield_member(struct daemon *daemon, const struct policy_plan_member 
     uint64_t *block_ids = calloc(member->n_dropped + 1, sizeof(*block_ids));
     size_t n = 0;
     if (block_ids == NULL) {
+        connection_close(instance->session->connection, "out of host memory to ask for its blocks");
         return;
     }
     for (size_t i = 0; i < member->n_dropped; i++) {
