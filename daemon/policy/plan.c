@@ -216,6 +216,7 @@ static struct plan *plan_write(struct planning *p)
     }
     plan->shown.partition = partition_of(batch->runs, p->length);
     plan->shown.warnings = p->warnings;
+    plan->shown.asked = saturate(p->asked);
     plan->shown.victims = p->victims;
     plan->shown.n_victims = p->n_victims;
     plan->shown.victims_release = saturate(p->released);

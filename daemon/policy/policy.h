@@ -208,6 +208,7 @@ struct policy_plan {
     struct policy_partition partition;
     uint32_t warnings;
     bool cached_pair; /* rule 10.1: nothing was queued, only notices */
+    uint64_t asked;   /* total(L), bytes */
     uint64_t wanted;  /* charges of the new blocks, bytes */
     uint64_t replaced; /* R: charges of the dropped ones */
     /* members[0 .. n) in the order of their ready events: requesters in queue
