@@ -12,13 +12,12 @@
 #include <utlist.h>
 
 #include "dispatch.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "packet.h"
 #include "session.h"
 
 #define TICK_MS 500
-#define PACKETS_PER_TURN 16 /* of one connection, before others get theirs */
 
 struct outgoing {
     unsigned char *data;
@@ -285,33 +284,31 @@ static bool sender_is_peer(const struct connection *connection, const struct pac
     return identity->pid == 0 || !info->has_sender || info->pid == identity->pid;
 }
 
+/* One packet a turn: whoever waits for its answer sends no second one, and the
+ * others get theirs. */
 static void receive(struct connection *connection)
 {
-    for (int i = 0; i < PACKETS_PER_TURN && !connection->closing; i++) {
-        struct packet_info info;
-        enum packet_outcome outcome =
-            packet_receive(connection->socket, packet_buffer, NULL, MSG_DONTWAIT, &info);
-        switch (outcome) {
-        case PACKET_AGAIN:
-            return;
-        case PACKET_END:
-            connection_close(connection, NULL);
-            return;
-        case PACKET_TOO_LONG:
-            connection_close(connection, "a packet is longer than the protocol allows");
-            return;
-        case PACKET_ERROR:
-            connection_close(connection, strerror(errno));
-            return;
-        case PACKET_OK:
-            break;
-        }
-        if (!sender_is_peer(connection, &info)) {
-            connection_close(connection, "another process speaks on its connection");
-            return;
-        }
-        dispatch_packet(connection, packet_buffer, info.size);
+    struct packet_info info;
+    switch (packet_receive(connection->socket, packet_buffer, NULL, MSG_DONTWAIT, &info)) {
+    case PACKET_AGAIN:
+        return;
+    case PACKET_END:
+        connection_close(connection, NULL);
+        return;
+    case PACKET_TOO_LONG:
+        connection_close(connection, "a packet is longer than the protocol allows");
+        return;
+    case PACKET_ERROR:
+        connection_close(connection, strerror(errno));
+        return;
+    case PACKET_OK:
+        break;
     }
+    if (!sender_is_peer(connection, &info)) {
+        connection_close(connection, "another process speaks on its connection");
+        return;
+    }
+    dispatch_packet(connection, packet_buffer, info.size);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)

@@ -12,7 +12,7 @@
 #include "answer.h"
 #include "connection.h"
 #include "handlers.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "transaction.h"
 
@@ -23,6 +23,8 @@
  * stack: a message that is carried out inside another's goes first. */
 struct meter {
     size_t left;
+    bool heap; /* not all of it lies in the one piece */
+    bool host_is_short;
 };
 
 static _Alignas(max_align_t) unsigned char scratch[PACKET_MAX_SIZE];
@@ -37,7 +39,10 @@ static void *meter_alloc(void *data, size_t size)
     meter->left -= size;
     size_t rounded = (size + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
     if (rounded > sizeof(scratch) - scratch_used) {
-        return malloc(size);
+        void *memory = malloc(size);
+        meter->heap = true;
+        meter->host_is_short |= memory == NULL;
+        return memory;
     }
     void *memory = &scratch[scratch_used];
     scratch_used += rounded;
@@ -61,7 +66,7 @@ static void meter_free(void *data, void *pointer)
 static Cubiemem__ClientMessage *decode(const unsigned char *data, size_t size,
                                        ProtobufCAllocator *allocator)
 {
-    ((struct meter *)allocator->allocator_data)->left = MESSAGE_MAX_MEMORY;
+    *(struct meter *)allocator->allocator_data = (struct meter){.left = MESSAGE_MAX_MEMORY};
     return cubiemem__client_message__unpack(allocator, size, data);
 }
 
@@ -275,13 +280,14 @@ static void carry_out(struct request *request, const struct row *row)
 static void dispatch_message(struct connection *connection, const unsigned char *data, size_t size,
                              bool was_parked)
 {
-    struct meter meter;
+    struct meter meter = {.heap = false};
     ProtobufCAllocator allocator = {meter_alloc, meter_free, &meter};
     const size_t scratch_before = scratch_used;
     Cubiemem__ClientMessage *message = decode(data, size, &allocator);
     if (message == NULL) {
         scratch_used = scratch_before;
-        connection_close(connection, "a packet is no protocol message");
+        connection_close(connection, meter.host_is_short ? "out of host memory for its message"
+                                                         : "a packet is no protocol message");
         return;
     }
     struct request request = {.connection = connection,
@@ -306,8 +312,9 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     } else {
         carry_out(&request, row);
     }
-    meter.left = MESSAGE_MAX_MEMORY;
-    cubiemem__client_message__free_unpacked(message, &allocator);
+    if (meter.heap) {
+        cubiemem__client_message__free_unpacked(message, &allocator);
+    }
     scratch_used = scratch_before;
 }
 

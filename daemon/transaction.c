@@ -11,10 +11,12 @@
 
 #include "answer.h"
 #include "checked.h"
+#include "connection.h"
 #include "dispatch.h"
 #include "eviction.h"
 #include "legacy.h"
 #include "log.h"
+#include "seam.h"
 #include "status.h"
 
 #define MAX_TRIES 4
@@ -35,16 +37,34 @@ bool transaction_same_group(const struct instance *a, const struct instance *b)
     return left.shared ? left.identity.uid == right.identity.uid : a->session == b->session;
 }
 
+/* An instance of the transaction's group. Whoever asked may be gone while the plan
+ * still has members: they stay locked until it is undone. NULL: nobody is left. */
+static const struct instance *member_of_group(const struct transaction *transaction)
+{
+    const struct policy_plan *plan = transaction->plan;
+    if (transaction->trigger != NULL) {
+        return transaction->trigger;
+    }
+    for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
+        if (plan->members[i].instance != NULL) {
+            return policy_instance_data(plan->members[i].instance);
+        }
+    }
+    return NULL;
+}
+
 bool transaction_locks(const struct instance *instance, bool waiting_too)
 {
-    const struct transaction *transaction = instance->session->daemon->transactions;
-    while (transaction != NULL &&
-           (transaction->trigger == NULL ||
-            (transaction->state == TRANSACTION_WAITING && !waiting_too) ||
-            !transaction_same_group(transaction->trigger, instance))) {
-        transaction = transaction->next;
+    const struct transaction *transaction;
+    DL_FOREACH(instance->session->daemon->transactions, transaction)
+    {
+        const struct instance *member = member_of_group(transaction);
+        if ((transaction->state != TRANSACTION_WAITING || waiting_too) && member != NULL &&
+            transaction_same_group(member, instance)) {
+            return true;
+        }
     }
-    return transaction != NULL;
+    return false;
 }
 
 bool transaction_reserves(const struct instance *instance)
@@ -54,7 +74,7 @@ bool transaction_reserves(const struct instance *instance)
     {
         const struct policy_plan *plan = transaction->plan;
         for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
-            if (plan->members[i].instance == instance->policy) {
+            if (plan->members[i].instance == instance->policy && plan->members[i].requester) {
                 return true;
             }
         }
@@ -170,6 +190,7 @@ static void grant(struct transaction *transaction)
         refuse(transaction, status, NULL);
         return;
     }
+    SEAM("grant");
     daemon->last_grant = number;
     backing_apply(&transaction->backing);
     backing_finish(&transaction->backing);
@@ -262,7 +283,7 @@ static void make_legacy(struct transaction *transaction)
     struct backing *backing = &transaction->backing;
     for (size_t i = 0; i < backing->n_parts; i++) {
         struct backing_part *part = &backing->parts[i];
-        if (part->segment != NULL || !backing_part_is_legacy(part)) {
+        if (!part->missing || !backing_part_is_legacy(part)) {
             continue;
         }
         struct legacy_want *want = malloc(sizeof(*want));
@@ -292,7 +313,7 @@ static void place_created(struct transaction *transaction)
     size_t at = 0;
     for (size_t i = 0; i < backing->n_parts; i++) {
         struct backing_part *part = &backing->parts[i];
-        if (part->segment != NULL || backing_part_is_legacy(part)) {
+        if (!part->missing || backing_part_is_legacy(part)) {
             continue;
         }
         if (transaction->job.n_created == 0) {
@@ -360,7 +381,7 @@ static bool job_fill(struct transaction *transaction, struct segment *release)
         job->release[job->n_release++] = segment;
     }
     for (size_t i = 0; i < backing->n_parts; i++) {
-        if (backing->parts[i].segment == NULL && !backing_part_is_legacy(&backing->parts[i])) {
+        if (backing->parts[i].missing && !backing_part_is_legacy(&backing->parts[i])) {
             transaction->job_sizes[job->n_sizes++] = backing->parts[i].size;
         }
     }
@@ -406,6 +427,7 @@ static void yield_member(struct daemon *daemon, const struct policy_plan_member 
     uint64_t *block_ids = calloc(member->n_dropped + 1, sizeof(*block_ids));
     size_t n = 0;
     if (block_ids == NULL) {
+        connection_close(instance->session->connection, "out of host memory to ask for its blocks");
         return;
     }
     for (size_t i = 0; i < member->n_dropped; i++) {
@@ -598,6 +620,22 @@ static void fetch(struct transaction *transaction, struct policy_refusal *refusa
     }
 }
 
+/* What a member of the group holds is in question: nothing can be said before the
+ * answer is there, but that the time to wait is over. */
+static void plan_when_answered(struct transaction *transaction)
+{
+    struct policy_refusal refusal = {.why = "an owner of its group was asked for its arrays and "
+                                            "has not answered",
+                                     .asked = UINT64_MAX};
+    if (waiting_may(transaction)) {
+        wait_for_memory(transaction);
+    } else if (transaction->wait.since_ns != 0) {
+        refuse(transaction, CUBIEMEM_NO_MEMORY, &refusal);
+    } else {
+        transaction->state = TRANSACTION_EVICTING;
+    }
+}
+
 /* Plans with the books as they are, and goes on from there. */
 static void transaction_plan(struct transaction *transaction)
 {
@@ -608,8 +646,8 @@ static void transaction_plan(struct transaction *transaction)
         refuse(transaction, CUBIEMEM_CANCELLED, NULL);
         return;
     }
-    if (evictions_pending(transaction)) { /* what a member of the group holds is in question */
-        transaction->state = TRANSACTION_EVICTING;
+    if (evictions_pending(transaction)) {
+        plan_when_answered(transaction);
         return;
     }
     struct policy_refusal refusal = {0};
@@ -655,15 +693,14 @@ static bool grant_from_hand(struct transaction *transaction)
 {
     struct daemon *daemon = transaction->daemon;
     struct policy_refusal refusal = {0};
-    uint64_t free_size = is_undecided_before(transaction) ? 0 : its_free(transaction);
     if (!daemon->books.device_known || evictions_pending(transaction) ||
-        policy_plan(daemon->policy, transaction->trigger->policy, free_size, false,
-                    &transaction->plan, &refusal) != CUBIEMEM_OK) {
+        make_plan(transaction, &refusal) != CUBIEMEM_OK) {
         return false;
     }
     struct policy_plan *plan = transaction->plan;
-    if (plan->wanted > plan->replaced + pool_size(daemon->pool) ||
-        (plan->partition.chunks > 1 && plan->wanted > plan->replaced) ||
+    bool needs_more = plan->wanted > plan->replaced;
+    if (plan->n_victims > 0 || plan->wanted > plan->replaced + pool_size(daemon->pool) ||
+        (needs_more && (plan->partition.chunks > 1 || is_undecided_before(transaction))) ||
         is_cut_too_fine(transaction, plan)) {
         drop_plan(transaction); /* a fresh reading may change it */
         return false;

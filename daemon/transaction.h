@@ -41,6 +41,7 @@ struct backing_part {
     struct block *from;      /* held by this replaced block; NULL: cached or created */
     uint64_t size;
     enum cubiemem_handle_kind kind;
+    bool missing; /* nothing was there for it: the grant thread or a helper makes it */
 };
 
 /* What stands behind a plan's new blocks. */
