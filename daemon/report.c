@@ -47,6 +47,18 @@ static json_t *user_name(uid_t uid)
     return json_sprintf("%u", (unsigned)uid);
 }
 
+static json_t *warnings_report(uint32_t warnings)
+{
+    json_t *out = json_array();
+#define REPORT_WARNING(name, bit, text)                                                            \
+    if ((warnings & (bit)) != 0) {                                                                 \
+        json_array_append_new(out, json_string(#name));                                            \
+    }
+    CUBIEMEM_WARNING_MAP(REPORT_WARNING)
+#undef REPORT_WARNING
+    return out;
+}
+
 static json_t *instance_report(const struct instance *instance)
 {
     struct policy_instance_view view;
@@ -64,6 +76,7 @@ static json_t *instance_report(const struct instance *instance)
     json_object_set_new(out, "arrays", json_integer((json_int_t)view.n_arrays));
     json_object_set_new(out, "chunks", bytes(view.chunks));
     json_object_set_new(out, "evictable", json_boolean(view.evictable));
+    json_object_set_new(out, "warnings", warnings_report(instance->warnings));
     return out;
 }
 
@@ -267,7 +280,8 @@ char *report_json(const struct daemon *daemon)
     json_object_set_new(self, "state",
                         json_string(daemon->device_degraded || !daemon->books.device_known
                                         ? "degraded"
-                                        : "ok"));
+                                    : daemon->draining ? "draining"
+                                                       : "ok"));
     json_object_set_new(device, "uuid", json_string(daemon->device.uuid));
     json_object_set_new(device, "name", text(daemon->device.name));
     json_object_set_new(device, "simulated", json_boolean(daemon->device.simulated));
