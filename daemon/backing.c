@@ -4,7 +4,8 @@
  * In this order: a replaced block of the same size is kept whole (the same
  * shapes again cost nothing); segments of other replaced blocks of the same
  * instance; the user's cached segments; the rest has to be created. A block's
- * segments add up to its charge exactly.
+ * segments add up to its charge exactly. A block with an array that has to come
+ * as zeros is always created: what anybody has written in is no answer to it.
  *
  * Until backing_apply() nothing that a session holds has changed; only cached
  * segments have been taken out of the pool.
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "limits.h"
+#include "protocol_limits.h"
 #include "transaction.h"
 
 static bool add_part(struct backing *backing, const struct backing_part *part)
@@ -28,10 +29,12 @@ static bool add_part(struct backing *backing, const struct backing_part *part)
         backing->parts = parts;
         backing->room = room;
     }
-    backing->parts[backing->n_parts++] = *part;
-    if (part->segment == NULL && backing_part_is_legacy(part)) {
+    struct backing_part *added = &backing->parts[backing->n_parts++];
+    *added = *part;
+    added->missing = part->segment == NULL;
+    if (added->missing && backing_part_is_legacy(part)) {
         backing->legacy_missing += part->size;
-    } else if (part->segment == NULL) {
+    } else if (added->missing) {
         backing->missing += part->size;
     }
     return true;
@@ -91,16 +94,18 @@ static struct segment *replaced_segment(const struct policy_plan_member *member,
 static void undo_part(struct backing_part *part, struct daemon *daemon);
 
 static int back_block(struct backing *backing, struct daemon *daemon,
-                      const struct policy_plan_member *member, struct block *block)
+                      const struct policy_plan_member *member, struct block *block,
+                      bool zeroed)
 {
     uid_t uid = block->instance->session->identity.uid;
     uint64_t left = block->size;
     while (left > 0) {
         struct backing_part part = {.block = block, .kind = block->kind, .size = left};
         if (part.kind == CUBIEMEM_HANDLE_VMM_FD) {
-            part.segment = replaced_segment(member, left, &part.from);
-            if (part.segment == NULL && (part.segment = pool_take(daemon->pool, uid, left))) {
+            part.segment = zeroed ? NULL : replaced_segment(member, left, &part.from);
+            if (part.segment == NULL && !zeroed && (part.segment = pool_take(daemon->pool, uid, left))) {
                 books_lend_cached(&daemon->books, part.segment->size);
+                backing->taken += part.segment->size;
             }
             if (part.segment != NULL) {
                 part.segment->taken = true;
@@ -124,7 +129,9 @@ static int back_member(struct backing *backing, struct daemon *daemon,
     struct instance *instance = policy_instance_data(member->instance);
     size_t hint = 0;
     for (size_t i = 0; i < member->n_blocks; i++) {
-        struct block *kept = same_size(member, member->blocks[i].charge, &hint);
+        struct block *kept = member->blocks[i].zeroed
+                                 ? NULL
+                                 : same_size(member, member->blocks[i].charge, &hint);
         if (kept != NULL) {
             kept->kept = true;
             member->blocks[i].data = kept;
@@ -140,7 +147,7 @@ static int back_member(struct backing *backing, struct daemon *daemon,
             return CUBIEMEM_HOST_MEMORY;
         }
         member->blocks[i].data = block;
-        int status = back_block(backing, daemon, member, block);
+        int status = back_block(backing, daemon, member, block, member->blocks[i].zeroed);
         if (status != CUBIEMEM_OK) {
             return status;
         }
@@ -217,11 +224,9 @@ void backing_apply(struct backing *backing)
         }
         part->segment->taken = false;
         if (part->from != NULL) {
-            LL_DELETE(part->from->segments, part->segment);
-            part->segment->next = NULL;
-            LL_APPEND(part->block->segments, part->segment);
+            DL_DELETE(part->from->segments, part->segment);
+            DL_APPEND(part->block->segments, part->segment);
         } else {
-            part->segment->next = NULL;
             block_add_segment(part->block, part->segment);
         }
     }

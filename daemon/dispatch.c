@@ -12,7 +12,7 @@
 #include "answer.h"
 #include "connection.h"
 #include "handlers.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "transaction.h"
 
@@ -24,6 +24,7 @@
 struct meter {
     size_t left;
     bool heap; /* not all of it lies in the one piece */
+    bool host_is_short;
 };
 
 static _Alignas(max_align_t) unsigned char scratch[PACKET_MAX_SIZE];
@@ -38,8 +39,10 @@ static void *meter_alloc(void *data, size_t size)
     meter->left -= size;
     size_t rounded = (size + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
     if (rounded > sizeof(scratch) - scratch_used) {
+        void *memory = malloc(size);
         meter->heap = true;
-        return malloc(size);
+        meter->host_is_short |= memory == NULL;
+        return memory;
     }
     void *memory = &scratch[scratch_used];
     scratch_used += rounded;
@@ -63,13 +66,15 @@ static void meter_free(void *data, void *pointer)
 static Cubiemem__ClientMessage *decode(const unsigned char *data, size_t size,
                                        ProtobufCAllocator *allocator)
 {
-    ((struct meter *)allocator->allocator_data)->left = MESSAGE_MAX_MEMORY;
+    *(struct meter *)allocator->allocator_data = (struct meter){.left = MESSAGE_MAX_MEMORY};
     return cubiemem__client_message__unpack(allocator, size, data);
 }
 
 /* ------------------------------------------------------------------ table */
 
-enum { BEFORE_HELLO = 1, TOOL_MAY = 2, ADMIN_ONLY = 4, NEEDS_GROUP = 8 };
+/* NEEDS_GROUP: not while an Allocate of the group is under way. PASSES_WAITER: but while
+ * it only waits for memory. */
+enum { BEFORE_HELLO = 1, TOOL_MAY = 2, ADMIN_ONLY = 4, NEEDS_GROUP = 8, PASSES_WAITER = 16 };
 
 /* clang-format off */
 #define BODY(field) offsetof(Cubiemem__ClientMessage, field)
@@ -83,24 +88,28 @@ static const struct row {
 } rows[] = {
     /* the ones that programs wait for come first */
     {"Allocate",           BODY(allocate),            ID(Allocate),           NEEDS_GROUP, handle_allocate},
-    {"Release",            BODY(release),             ID(Release),            NEEDS_GROUP, handle_release},
+    {"Release",            BODY(release),             ID(Release),            NEEDS_GROUP | PASSES_WAITER, handle_release},
     {"Ping",               BODY(ping),                0, TOOL_MAY,            handle_ping},
     {"Ack",                BODY(ack),                 0, TOOL_MAY,            handle_ack},
     {"GiveBack",           BODY(give_back),           0, 0,                   handle_give_back},
     {"EvictReply",         BODY(evict_reply),         0, 0,                   handle_evict_reply},
     {"Hello",              BODY(hello),               0, BEFORE_HELLO,        handle_hello},
     {"RegisterInstance",   BODY(register_instance),   0, 0,                   handle_register},
-    {"UnregisterInstance", BODY(unregister_instance), ID(UnregisterInstance), NEEDS_GROUP, handle_unregister},
+    {"UnregisterInstance", BODY(unregister_instance), ID(UnregisterInstance), NEEDS_GROUP | PASSES_WAITER, handle_unregister},
     {"SetProportion",      BODY(set_proportion),      0, TOOL_MAY,            handle_set_proportion},
     {"SetAuto",            BODY(set_auto),            0, TOOL_MAY,            handle_set_auto},
     {"ChangeGroup",        BODY(change_group),        ID(ChangeGroup),        NEEDS_GROUP, handle_change_group},
-    {"QueueRequests",      BODY(queue_requests),      ID(ArrayRequests),      NEEDS_GROUP, handle_queue},
+    {"QueueRequests",      BODY(queue_requests),      ID(ArrayRequests),      NEEDS_GROUP | PASSES_WAITER, handle_queue},
     {"ContextReady",       BODY(context_ready),       0, 0,                   handle_context_ready},
     {"Available",          BODY(available),           0, 0,                   handle_available},
     {"ControlPages",       BODY(control_pages),       0, 0,                   handle_control_pages},
+    {"Cancel",             BODY(cancel),              0, 0,                   handle_cancel},
     {"Status",             BODY(status),              0, TOOL_MAY,            handle_status},
     {"SetMode",            BODY(set_mode),            0, TOOL_MAY | ADMIN_ONLY, handle_set_mode},
     {"SetLimit",           BODY(set_limit),           0, TOOL_MAY | ADMIN_ONLY, handle_set_limit},
+    {"Evict",              BODY(evict),               0, TOOL_MAY | ADMIN_ONLY, handle_evict},
+    {"Kick",               BODY(kick),                0, TOOL_MAY | ADMIN_ONLY, handle_kick},
+    {"Drain",              BODY(drain),               0, TOOL_MAY | ADMIN_ONLY, handle_drain},
 };
 /* clang-format on */
 
@@ -131,6 +140,7 @@ static const struct row *row_of(const Cubiemem__ClientMessage *message)
 struct parked {
     struct connection *connection;
     uint64_t instance_id;
+    bool passes_waiter; /* its row's flag */
     size_t size;
     struct parked *prev, *next;
     unsigned char data[];
@@ -154,59 +164,66 @@ static struct instance *waits_for(struct session *session, const struct row *row
     return session_instance(session, id);
 }
 
-static bool has_parked(const struct daemon *daemon, const struct connection *connection,
-                       uint64_t instance_id)
-{
-    const struct parked *parked = daemon->parked;
-    while (parked != NULL &&
-           (parked->connection != connection || parked->instance_id != instance_id)) {
-        parked = parked->next;
-    }
-    return parked != NULL;
-}
-
-static void park(struct connection *connection, const struct instance *instance,
+static void park(struct connection *connection, struct instance *instance, const struct row *row,
                  const unsigned char *data, size_t size)
 {
     struct daemon *daemon = connection_daemon(connection);
-    size_t n = 0;
-    struct parked *parked;
-    DL_FOREACH(daemon->parked, parked)
-    {
-        n += parked->connection == connection ? parked->size : 0;
+    struct session *session = instance->session;
+    struct parked *parked = NULL;
+    if (session->n_parked < LIMIT_PARKED && session->parked_size + size <= MESSAGE_MAX_SIZE) {
+        parked = malloc(sizeof(*parked) + size);
     }
-    parked = n + size > MESSAGE_MAX_SIZE ? NULL : malloc(sizeof(*parked) + size);
     if (parked == NULL) {
         connection_close(connection, "too many of its messages wait for an Allocate");
         return;
     }
-    *parked = (struct parked){.connection = connection, .instance_id = instance->id, .size = size};
+    *parked = (struct parked){.connection = connection,
+                              .instance_id = instance->id,
+                              .passes_waiter = (row->flags & PASSES_WAITER) != 0,
+                              .size = size};
     memcpy(parked->data, data, size);
     DL_APPEND(daemon->parked, parked);
+    session->n_parked++;
+    session->parked_size += size;
+    instance->n_parked++;
+    connection_user(connection)->n_requests++;
+}
+
+/* Off the list and off everybody's counts; the caller's to free. */
+static void unpark(struct daemon *daemon, struct parked *parked)
+{
+    struct session *session = connection_session(parked->connection);
+    struct instance *instance = session_instance(session, parked->instance_id);
+    DL_DELETE(daemon->parked, parked);
+    session->n_parked--;
+    session->parked_size -= parked->size;
+    if (instance != NULL) {
+        instance->n_parked--;
+    }
+    connection_user(parked->connection)->n_requests--;
 }
 
 static void dispatch_message(struct connection *connection, const unsigned char *data, size_t size,
                              bool was_parked);
 
+/* Each instance's messages in their order: behind one that stays, all stay. */
 void dispatch_take_up_parked(struct daemon *daemon)
 {
-    struct parked *parked = daemon->parked;
-    while (parked != NULL) {
-        struct parked *next = parked->next;
+    const uint64_t turn = ++daemon->park_turn;
+    struct parked *parked, *next;
+    DL_FOREACH_SAFE(daemon->parked, parked, next)
+    {
         struct session *session = connection_session(parked->connection);
-        struct instance *instance =
-            session != NULL ? session_instance(session, parked->instance_id) : NULL;
-        bool first = true;
-        for (const struct parked *p = daemon->parked; p != parked; p = p->next) {
-            first &= p->connection != parked->connection ||
-                     p->instance_id != parked->instance_id;
+        struct instance *instance = session_instance(session, parked->instance_id);
+        if (instance != NULL &&
+            (instance->parked_turn == turn ||
+             transaction_locks(instance, !parked->passes_waiter))) {
+            instance->parked_turn = turn;
+            continue;
         }
-        if (first && (instance == NULL || !transaction_locks(instance))) {
-            DL_DELETE(daemon->parked, parked);
-            dispatch_message(parked->connection, parked->data, parked->size, true);
-            free(parked);
-        }
-        parked = next;
+        unpark(daemon, parked);
+        dispatch_message(parked->connection, parked->data, parked->size, true);
+        free(parked);
     }
 }
 
@@ -223,7 +240,7 @@ void dispatch_forget_connection(struct daemon *daemon, struct connection *connec
     DL_FOREACH_SAFE(daemon->parked, parked, next)
     {
         if (parked->connection == connection) {
-            DL_DELETE(daemon->parked, parked);
+            unpark(daemon, parked);
             free(parked);
         }
     }
@@ -243,14 +260,33 @@ static int permitted(const struct request *request, const struct row *row)
     return CUBIEMEM_OK;
 }
 
+static bool requests_have_room(const struct session *session)
+{
+    return user_has_room(session->user, session->user->n_requests,
+                         session->daemon->user_limits.requests);
+}
+
+static void refuse_requests(struct session *session, uint64_t id)
+{
+    char why[120];
+    snprintf(why, sizeof(why), "%zu requests of uid %u wait for their answers already",
+             session->daemon->user_limits.requests, session->user->uid);
+    answer_status(session, id, CUBIEMEM_LIMIT, why);
+}
+
 static void carry_out(struct request *request, const struct row *row)
 {
     struct session *session = request->session;
     if (session != NULL && request->id != 0) {
-        session->n_under_way++;
+        bool room = requests_have_room(session);
+        session_request_begun(session);
         if (session->n_under_way > LIMIT_REQUESTS_UNDER_WAY) {
             answer_status(session, request->id, CUBIEMEM_LIMIT,
                           "64 requests of this session wait for their answers already");
+            return;
+        }
+        if (!room) {
+            refuse_requests(session, request->id);
             return;
         }
     }
@@ -276,7 +312,8 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     Cubiemem__ClientMessage *message = decode(data, size, &allocator);
     if (message == NULL) {
         scratch_used = scratch_before;
-        connection_close(connection, "a packet is no protocol message");
+        connection_close(connection, meter.host_is_short ? "out of host memory for its message"
+                                                         : "a packet is no protocol message");
         return;
     }
     struct request request = {.connection = connection,
@@ -289,15 +326,20 @@ static void dispatch_message(struct connection *connection, const unsigned char 
         connection_close(connection, "its first message is no Hello");
     } else if (row == NULL || (request.session != NULL && (row->flags & BEFORE_HELLO) != 0)) {
         if (request.id != 0) {
-            request.session->n_under_way++;
+            session_request_begun(request.session);
             answer_status(request.session, request.id, CUBIEMEM_INVALID_REQUEST,
                           row == NULL ? "a message has exactly one body, of a known kind"
                                       : "Hello was said already");
         }
     } else if (instance != NULL && !was_parked &&
-               (transaction_locks(instance) ||
-                has_parked(connection_daemon(connection), connection, instance->id))) {
-        park(connection, instance, data, size);
+               (instance->n_parked > 0 ||
+                transaction_locks(instance, (row->flags & PASSES_WAITER) == 0))) {
+        if (request.id == 0 || requests_have_room(request.session)) {
+            park(connection, instance, row, data, size);
+        } else {
+            session_request_begun(request.session);
+            refuse_requests(request.session, request.id);
+        }
     } else {
         carry_out(&request, row);
     }

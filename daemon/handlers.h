@@ -33,6 +33,7 @@ int handle_change_group(struct request *request);
 int handle_queue(struct request *request);
 int handle_allocate(struct request *request);
 int handle_release(struct request *request);
+int handle_cancel(struct request *request);
 int handle_give_back(struct request *request);
 int handle_evict_reply(struct request *request);
 int handle_ack(struct request *request);
@@ -43,6 +44,12 @@ int handle_control_pages(struct request *request);
 int handle_status(struct request *request);
 int handle_set_mode(struct request *request);
 int handle_set_limit(struct request *request);
+int handle_evict(struct request *request);
+int handle_kick(struct request *request);
+int handle_drain(struct request *request);
+
+/* The limits have a new revision: everybody but tools hears of it. */
+void limits_announce(struct daemon *daemon);
 
 /* The instance that a request names, or NULL with why filled. */
 struct instance *request_instance(struct request *request, bool has_id, uint64_t id);

@@ -25,12 +25,13 @@
 #include "dispatch.h"
 #include "endpoint.h"
 #include "exit_status.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "notify.h"
 #include "scrub.h"
 #include "session.h"
 #include "transaction.h"
+#include "waiting.h"
 
 #define ACCEPTS_PER_TURN 16
 
@@ -41,6 +42,7 @@ static void later(uv_idle_t *idle)
     struct daemon *daemon = idle->data;
     uv_idle_stop(idle);
     connections_finish_closing(daemon);
+    waiting_serve(daemon);
     dispatch_take_up_parked(daemon);
     if (daemon->shutting_down && daemon->connections == NULL) {
         daemon_ended(daemon);
@@ -62,11 +64,15 @@ static void on_listen(uv_poll_t *poll, int status, int events)
             connection_accept(&server->daemon, socket);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        const int error = errno;
+        if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
             /* The connection stays in the backlog: look again in a while instead
              * of spinning on a socket that is readable all the time. */
             static struct log_limit limit = {.burst = 1, .period_ns = 10000000000};
-            log_ratelimited(&limit, LOG_LEVEL_ERROR, "cannot accept: %s", strerror(errno));
+            log_ratelimited(&limit, LOG_LEVEL_ERROR, "cannot accept: %s", strerror(error));
+            if (error == EMFILE || error == ENFILE) {
+                descriptors_short(&server->daemon, CUBIEMEM_NO_FDS);
+            }
             uv_poll_stop(&server->daemon.listen_poll);
             uv_timer_start(&server->daemon.accept_timer, server->daemon.accept_again, 100, 0);
         }
@@ -82,12 +88,14 @@ static void accept_again(uv_timer_t *timer)
 
 /* All clients are gone: the loop stops, whatever the device threads are at. What
  * is not ours (a helper process that is not reaped yet) ends in server_destroy(). */
-void daemon_ended(struct daemon *daemon)
+/* The daemon's own handles; connections and threads close theirs. */
+static void close_handles(struct daemon *daemon)
 {
     uv_handle_t *const handles[] = {
         (uv_handle_t *)&daemon->listen_poll,  (uv_handle_t *)&daemon->sigterm,
         (uv_handle_t *)&daemon->sigint,       (uv_handle_t *)&daemon->drain_timer,
         (uv_handle_t *)&daemon->accept_timer, (uv_handle_t *)&daemon->evict_timer,
+        (uv_handle_t *)&daemon->pace_timer,   (uv_handle_t *)&daemon->wait_timer,
         (uv_handle_t *)&daemon->later,
     };
     for (size_t i = 0; i < sizeof(handles) / sizeof(handles[0]); i++) {
@@ -95,6 +103,11 @@ void daemon_ended(struct daemon *daemon)
             uv_close(handles[i], NULL);
         }
     }
+}
+
+void daemon_ended(struct daemon *daemon)
+{
+    close_handles(daemon);
     uv_stop(&daemon->loop);
 }
 
@@ -107,6 +120,7 @@ void daemon_shut_down(struct daemon *daemon, const char *reason)
     log_info("shutting down: %s", reason);
     notify_stopping("shutting down");
     uv_poll_stop(&daemon->listen_poll);
+    uv_timer_stop(&daemon->accept_timer);
     Cubiemem__ShuttingDown body = CUBIEMEM__SHUTTING_DOWN__INIT;
     body.text = (char *)(uintptr_t)reason;
     for (struct session *session = daemon->sessions; session != NULL; session = session->next) {
@@ -184,6 +198,13 @@ static int create_core(struct daemon *daemon, const struct options *options, cha
     if (status != EXIT_STATUS_OK) {
         return status;
     }
+    if (budget > sub_or_zero(daemon->device.total, reserve)) {
+        char sizes[3][SIZE_TEXT_MAX];
+        log_warn("a budget of %s and a reserve of %s are more than the device's %s: quotas that "
+                 "add up to the whole may not all be had",
+                 size_format(budget, sizes[0]), size_format(reserve, sizes[1]),
+                 size_format(daemon->device.total, sizes[2]));
+    }
     books_init(&daemon->books, budget, reserve,
                daemon->device.simulated ? 0 : BOOKS_CONTEXT_ALLOWANCE);
     if (device_memory(&daemon->device, &total, &free_size) == CUBIEMEM_OK) {
@@ -195,6 +216,7 @@ static int create_core(struct daemon *daemon, const struct options *options, cha
                                    .mode = options->mode,
                                    .auto_share = options->auto_share};
     daemon->mode = options->mode;
+    user_limits_init(&daemon->user_limits);
     daemon->evict_timeout_ns = (int64_t)options->evict_timeout_ns;
     daemon->pool = pool_create();
     daemon->policy = policy_create(&config);
@@ -213,6 +235,8 @@ static void init_handles(struct server *server)
     uv_timer_init(&daemon->loop, &daemon->drain_timer);
     uv_timer_init(&daemon->loop, &daemon->accept_timer);
     uv_timer_init(&daemon->loop, &daemon->evict_timer);
+    uv_timer_init(&daemon->loop, &daemon->wait_timer);
+    uv_timer_init(&daemon->loop, &daemon->pace_timer);
     uv_signal_init(&daemon->loop, &daemon->sigterm);
     uv_signal_init(&daemon->loop, &daemon->sigint);
     uv_poll_init(&daemon->loop, &daemon->listen_poll, server->listener.fd);
@@ -340,8 +364,8 @@ void server_destroy(struct server *server)
     daemon->reclaim = NULL;
     grant_thread_destroy(daemon->grant);
     daemon->grant = NULL;
-    daemon_ended(daemon);
-    uv_run(&daemon->loop, UV_RUN_NOWAIT); /* only takes notice of the uv_stop() in there */
+    /* Without uv_stop(), so that this run gets to the callbacks of what closes. */
+    close_handles(daemon);
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     uv_loop_close(&daemon->loop);
     policy_destroy(daemon->policy);

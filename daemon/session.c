@@ -38,6 +38,13 @@ static uint64_t process_key(const struct session *session)
     return session->id;
 }
 
+static int page_status(int error)
+{
+    return error == EMFILE || error == ENFILE ? CUBIEMEM_NO_FDS
+           : error == ENOMEM                  ? CUBIEMEM_HOST_MEMORY
+                                              : CUBIEMEM_SYSTEM;
+}
+
 int session_create(struct daemon *daemon, struct connection *connection,
                    struct identity *identity, const struct session_hello *hello,
                    struct session **session_p, int *control_fd_p)
@@ -52,8 +59,10 @@ int session_create(struct daemon *daemon, struct connection *connection,
     }
     session->pages = control_page_create(0, control_fd_p);
     if (session->pages == NULL) {
+        int status = page_status(errno);
         free(session);
-        return CUBIEMEM_SYSTEM;
+        descriptors_short(daemon, status);
+        return status;
     }
     session->n_pages = 1;
     session->daemon = daemon;
@@ -63,11 +72,27 @@ int session_create(struct daemon *daemon, struct connection *connection,
     snprintf(session->name, sizeof(session->name), "%s", hello->name);
     session->handle_kind = hello->handle_kind;
     session->tool = hello->tool;
+    session->user = connection_user(connection);
+    session->user->n_sessions += !session->tool;
     session->id = ++daemon->last_session_id;
     session->process_key = process_key(session);
     DL_APPEND(daemon->sessions, session);
     *session_p = session;
     return CUBIEMEM_OK;
+}
+
+void session_request_begun(struct session *session)
+{
+    session->n_under_way++;
+    session->user->n_requests++;
+}
+
+void session_request_ended(struct session *session)
+{
+    if (session->n_under_way > 0) {
+        session->n_under_way--;
+        session->user->n_requests--;
+    }
 }
 
 /* ---------------------------------------------------------------- legacy */
@@ -118,25 +143,10 @@ int session_legacy_helper(struct session *session, struct legacy_helper **helper
 
 /* -------------------------------------------------------------- segments */
 
-static void session_hold(struct session *session, struct segment *segment)
-{
-    HASH_ADD(hh, session->segments, id, sizeof(segment->id), segment);
-    session->held_size += segment->size;
-}
-
-static void session_unhold(struct session *session, struct segment *segment)
-{
-    HASH_DELETE(hh, session->segments, segment);
-    session->held_size -= segment->size;
-}
-
 void let_go(struct daemon *daemon, struct segment *list)
 {
     if (daemon->reclaim != NULL) {
         reclaim_thread_submit(daemon->reclaim, list);
-        if (list != NULL) {
-            drain_watch(daemon);
-        }
         return;
     }
     while (list != NULL) { /* the daemon is ending, its threads have */
@@ -160,7 +170,7 @@ void segments_to_driver(struct session *session, struct segment *list)
     while (list != NULL) {
         struct segment *segment = list;
         list = segment->next;
-        session_unhold(session, segment);
+        session->held_size -= segment->size;
         books_drain_lent(&daemon->books, segment->size, now_ns());
         if (segment->legacy_key != 0) {
             free(segment); /* the helper is killed with the session */
@@ -168,6 +178,7 @@ void segments_to_driver(struct session *session, struct segment *list)
             segment->next = released;
             released = segment;
         }
+        drain_watch(daemon);
     }
     let_go(daemon, released);
 }
@@ -180,7 +191,7 @@ void segments_to_pool(struct session *session, struct segment *list)
         struct segment *segment = list;
         list = segment->next;
         segment->next = NULL;
-        session_unhold(session, segment);
+        session->held_size -= segment->size;
         if (segment->legacy_key != 0) {
             session_free_legacy(session, segment);
             continue;
@@ -197,10 +208,20 @@ void segments_to_pool(struct session *session, struct segment *list)
 
 void cached_to_driver(struct daemon *daemon, struct segment *list)
 {
+    if (list != NULL) {
+        drain_watch(daemon);
+    }
     for (struct segment *segment = list; segment != NULL; segment = segment->next) {
         books_drain_cached(&daemon->books, segment->size, now_ns());
     }
     let_go(daemon, list);
+}
+
+void descriptors_short(struct daemon *daemon, int status)
+{
+    if (status == CUBIEMEM_NO_FDS) {
+        cached_to_driver(daemon, pool_evict(daemon->pool, (uid_t)-1, UINT64_MAX));
+    }
 }
 
 /* ---------------------------------------------------------------- blocks */
@@ -221,16 +242,17 @@ struct block *block_create(struct instance *instance, uint64_t size)
 
 void block_add_segment(struct block *block, struct segment *segment)
 {
-    LL_APPEND(block->segments, segment);
-    session_hold(block->instance->session, segment);
+    DL_APPEND(block->segments, segment);
+    block->instance->session->held_size += segment->size;
 }
 
 static void owe(struct session *session, struct segment *list)
 {
     if (list != NULL && session->owed == NULL) {
         session->owed_since_ns = now_ns();
+        connection_watch(session->connection);
     }
-    LL_CONCAT(session->owed, list);
+    DL_CONCAT(session->owed, list);
 }
 
 void block_end(struct block *block, enum block_end how)
@@ -273,9 +295,18 @@ static struct segment *owed_take(struct session *session, uint64_t id, bool lega
         segment = segment->next;
     }
     if (segment != NULL) {
-        LL_DELETE(session->owed, segment);
+        DL_DELETE(session->owed, segment);
     }
     return segment;
+}
+
+static uint64_t poolable_size(const struct segment *list)
+{
+    uint64_t size = 0;
+    for (; list != NULL; list = list->next) {
+        size += list->legacy_key == 0 ? list->size : 0;
+    }
+    return size;
 }
 
 bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
@@ -293,6 +324,7 @@ bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
         segment->next = list;
         list = segment;
     }
+    transactions_earmark_yielded(session, poolable_size(list));
     segments_to_pool(session, list);
     return all_owed;
 }
@@ -349,8 +381,16 @@ int session_register(struct session *session, const struct policy_registration *
     }
     instance->session = session;
     instance->id = ++session->last_instance_id;
+    instance->warnings = *warnings_p;
     policy_instance_set_data(instance->policy, instance);
     HASH_ADD(hh, session->instances, id, sizeof(instance->id), instance);
+    if (instance->hh.tbl == NULL) {
+        policy_unregister(daemon->policy, instance->policy);
+        owner_slot_put(session, instance->owner_slot);
+        free(instance);
+        return CUBIEMEM_HOST_MEMORY;
+    }
+    session->user->n_instances++;
     if (instance->id == 1) {
         session->contextless = true;
         books_context_coming(&daemon->books, now_ns());
@@ -366,12 +406,14 @@ static void instance_end(struct instance *instance, enum block_end how)
     policy_unregister(daemon->policy, instance->policy);
     end_gone_blocks(daemon, how);
     HASH_DELETE(hh, session->instances, instance);
+    session->user->n_instances--;
     owner_slot_put(session, instance->owner_slot);
     free(instance);
 }
 
 void session_unregister(struct session *session, struct instance *instance)
 {
+    transactions_forget_instance(session->daemon, instance);
     instance_end(instance, BLOCK_TO_POOL);
     transactions_wake(session->daemon);
 }
@@ -410,7 +452,9 @@ int session_add_page(struct session *session, uint32_t *number_p, int *fd_p)
     }
     struct control_page *page = control_page_create(session->n_pages, fd_p);
     if (page == NULL) {
-        return CUBIEMEM_SYSTEM;
+        int status = page_status(errno);
+        descriptors_short(session->daemon, status);
+        return status;
     }
     LL_APPEND(session->pages, page);
     *number_p = page->number;
@@ -436,7 +480,7 @@ void session_end(struct session *session)
     }
     segments_to_driver(session, session->owed);
     session->owed = NULL;
-    assert(session->segments == NULL && session->held_size == 0);
+    assert(session->held_size == 0);
     session_context_ready(session);
     books_context_gone(&daemon->books, now_ns());
     if (session->legacy != NULL) {
@@ -447,6 +491,8 @@ void session_end(struct session *session)
         LL_DELETE(session->pages, page);
         control_page_destroy(page);
     }
+    session->user->n_sessions -= !session->tool;
+    session->user->n_requests -= session->n_under_way;
     identity_finish(&session->identity);
     DL_DELETE(daemon->sessions, session);
     free(session);
@@ -461,7 +507,7 @@ static void drain_reading_done(struct grant_job *job)
     daemon->drain_reading = false;
     daemon_read_device(daemon, job);
     free(job);
-    if (daemon->books.draining == 0) {
+    if (daemon->books.draining == 0 && daemon->waitq.first == NULL) {
         uv_timer_stop(&daemon->drain_timer);
     }
     transactions_wake(daemon);
@@ -485,7 +531,7 @@ static void drain_tick(uv_timer_t *timer)
 
 void drain_watch(struct daemon *daemon)
 {
-    if (!uv_is_active((uv_handle_t *)&daemon->drain_timer)) {
+    if (!daemon->shutting_down && !uv_is_active((uv_handle_t *)&daemon->drain_timer)) {
         daemon->drain_timer.data = daemon;
         uv_timer_start(&daemon->drain_timer, drain_tick, 1, 100);
     }

@@ -22,20 +22,21 @@
 #include "daemon.h"
 #include "hash.h"
 #include "identity.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "policy.h"
 #include "segment.h"
 
 struct connection;
 struct legacy_helper;
 struct instance;
+struct request_set;
 
 struct block {
     uint64_t id; /* on the wire */
     uint64_t size;
     uint64_t generation;
     enum cubiemem_handle_kind kind;
-    struct segment *segments; /* by `next`, in the order of the range; legacy: one */
+    struct segment *segments; /* list, in the order of the range; legacy: one */
     struct instance *instance;
     bool kept;           /* a transaction keeps it whole for its successor */
     struct block *next;  /* in a list of blocks that are going */
@@ -46,7 +47,11 @@ struct instance {
     struct session *session;
     struct policy_instance *policy;
     uint32_t owner_slot; /* control page reference, shared by the owner's instances */
-    UT_hash_handle hh;   /* session.instances, by id */
+    uint32_t warnings;   /* of its last grant or change of quota; enum cubiemem_warning bits */
+    size_t n_parked;      /* messages that wait for an Allocate of its group */
+    uint64_t parked_turn; /* the last turn in which one of them stayed parked */
+    struct request_set *gathered; /* while a message is taken apart */
+    UT_hash_handle hh;    /* session.instances, by id */
 };
 
 struct session {
@@ -63,16 +68,17 @@ struct session {
 
     struct instance *instances; /* hash */
     uint64_t last_instance_id;
-    struct segment *segments; /* hash by id: everything it holds */
-    struct segment *owed;     /* list by `next`: to be given back */
+    struct segment *owed; /* list: replaced, to be given back */
     int64_t owed_since_ns;
-    uint64_t held_size; /* bytes of `segments` */
+    uint64_t held_size; /* bytes of the segments in its blocks and of those owed */
     uint64_t pinned_size;
     struct control_page *pages;
     uint32_t n_pages;
     struct legacy_helper *legacy;
 
-    size_t n_under_way; /* requests without an answer yet */
+    struct user *user;
+    size_t n_under_way; /* requests without an answer yet; session_request_*() */
+    size_t n_parked, parked_size; /* messages that wait for an Allocate, and their bytes */
     struct session *prev, *next; /* daemon.sessions */
 };
 
@@ -84,12 +90,16 @@ struct session_hello {
 };
 
 /* Takes the identity's pidfd on success. control_fd_p: the first control page's
- * descriptor, the caller's. Return: OK, HOST_MEMORY, SYSTEM. */
+ * descriptor, the caller's. Return: OK, HOST_MEMORY, NO_FDS, SYSTEM. */
 int session_create(struct daemon *daemon, struct connection *connection,
                    struct identity *identity, const struct session_hello *hello,
                    struct session **session_p, int *control_fd_p);
 /* Ends it: transactions undone, instances unregistered, memory to the driver. */
 void session_end(struct session *session);
+
+/* A request has come; it was answered. */
+void session_request_begun(struct session *session);
+void session_request_ended(struct session *session);
 
 /* Instances. The statuses of policy.h; LIMIT. */
 int session_register(struct session *session, const struct policy_registration *registration,
@@ -115,7 +125,7 @@ void session_free_legacy(struct session *session, struct segment *segment);
 /* The session's helper process, started at the first call. HANDLE_KIND, ... */
 int session_legacy_helper(struct session *session, struct legacy_helper **helper_p);
 
-/* One more control page. Return: OK, LIMIT, SYSTEM. */
+/* One more control page. Return: OK, LIMIT, HOST_MEMORY, NO_FDS, SYSTEM. */
 int session_add_page(struct session *session, uint32_t *number_p, int *fd_p);
 void session_context_ready(struct session *session);
 
@@ -137,8 +147,10 @@ void session_block_gone(struct policy_instance *instance, struct policy_block *g
 void let_go(struct daemon *daemon, struct segment *list);
 /* Cached segments to the driver; they were taken out of the pool. */
 void cached_to_driver(struct daemon *daemon, struct segment *list);
+/* If something failed with NO_FDS: cached segments give up theirs. */
+void descriptors_short(struct daemon *daemon, int status);
 
-/* The device's readings while something drains. */
+/* The device's readings while something drains, or somebody waits. */
 void drain_watch(struct daemon *daemon);
 
 #endif

@@ -105,6 +105,7 @@ struct policy_instance_view {
     uint64_t reserved;   /* net bytes of a plan under way */
     uint64_t pinned;     /* bytes of its pinned arrays */
     size_t n_arrays;     /* held, device and pinned */
+    size_t n_queued;     /* arrays of its queued request */
     uint64_t chunks;     /* of its last batch, 0 before */
 };
 void policy_instance_read(const struct policy_instance *instance,
@@ -133,6 +134,7 @@ struct policy_array {
     uint64_t offset;   /* bytes from the block's start, aligned */
     uint64_t nbytes;   /* of one chunk, not rounded */
     int dtype, memory;
+    bool zeroed; /* asked to be */
     uint32_t rank;
     const int64_t *shape; /* of one chunk */
 };
@@ -188,6 +190,7 @@ struct policy_partition {
 struct policy_plan_block {
     uint64_t id;
     uint64_t charge;
+    bool zeroed; /* an array in it asked to be */
     void *data; /* the caller's, handed on to the policy_block at commit */
 };
 
@@ -208,6 +211,7 @@ struct policy_plan {
     struct policy_partition partition;
     uint32_t warnings;
     bool cached_pair; /* rule 10.1: nothing was queued, only notices */
+    uint64_t asked;   /* total(L), bytes */
     uint64_t wanted;  /* charges of the new blocks, bytes */
     uint64_t replaced; /* R: charges of the dropped ones */
     /* members[0 .. n) in the order of their ready events: requesters in queue
@@ -249,6 +253,14 @@ int policy_plan(const struct policy *policy, struct policy_instance *trigger, ui
                 bool may_evict, struct policy_plan **plan_p, struct policy_refusal *refusal_p);
 void policy_plan_destroy(struct policy_plan *plan); /* before reserve, or after commit/abort */
 
+/* Into how many chunks the batch would be cut on a device of `size` bytes of which
+ * nobody holds any; caps and ceilings are as they are. The statuses of policy_plan(). */
+int policy_empty_chunks(const struct policy *policy, struct policy_instance *trigger,
+                        uint64_t size, uint64_t *chunks_p);
+/* Rule 5's k with A = the equal share, trunc(total / processes that have instances);
+ * where not even one run fits into that, as many chunks as there are runs. */
+uint64_t policy_fair_chunks(const struct policy *policy, struct policy_instance *trigger);
+
 /* The plan's net bytes count in caps and ceilings from now on. A plan is
  * reserved at once after it was made, with nothing changed in between. */
 void policy_reserve(struct policy *policy, struct policy_plan *plan);
@@ -264,7 +276,7 @@ void policy_abort(struct policy *policy, struct policy_plan *plan);
 /* Rule 6's eviction of one instance (the caller does all of an owner). */
 void policy_evict(struct policy *policy, struct policy_instance *instance);
 
-/* `available` (rule 6) for the instance's group. */
+/* `available` (rule 6) for the instance's group, and what the instance's ceilings leave. */
 uint64_t policy_available(const struct policy *policy, struct policy_instance *instance,
                           uint64_t free, uint32_t *warnings_p);
 /* The same for a group by name, which need not be known: nobody has caps in it. */

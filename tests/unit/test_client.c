@@ -20,7 +20,7 @@
 
 #include "cubiemem.h"
 #include "fake_daemon.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "stories.h"
 
 static struct fake_daemon fake;

@@ -1,20 +1,11 @@
 /*
- * limits - every bound of the protocol, in one place
+ * protocol_limits - every bound of the protocol, in one place
  *
  * Both sides check against these; what is outside gets INVALID_REQUEST or
  * LIMIT, or closes the connection where the framing itself is broken.
- *
- * The C library's <limits.h> comes first and outside the guard: gcc's own header of
- * that name looks for "the next one" and would find this file instead. clang's does not.
  */
-#ifdef __clang__
-#include <limits.h>
-#else
-#include_next <limits.h>
-#endif
-
-#ifndef PROTO_LIMITS_H
-#define PROTO_LIMITS_H
+#ifndef PROTO_PROTOCOL_LIMITS_H
+#define PROTO_PROTOCOL_LIMITS_H
 
 #include "cubiemem.h"
 
@@ -31,8 +22,19 @@
 #define LIMIT_LABEL CUBIEMEM_MAX_LABEL
 #define LIMIT_ARRAYS_PER_BATCH 4096u
 #define LIMIT_REQUESTS_UNDER_WAY 64u /* of one session */
+#define LIMIT_PARKED 1024u           /* messages of one session that wait for an Allocate */
 #define LIMIT_INSTANCES 4096u        /* of one session */
+#define LIMIT_SESSION_ARRAYS 65536u  /* queued and held: less than 1 KiB of host memory each */
 #define LIMIT_OUTPUT_BYTES (8u << 20) /* queued for a client that does not read */
+
+/* Of one uid other than root's. Requests: under way, and parked behind an Allocate. Who
+ * sends more messages (after a burst of a second's) is read from more slowly. */
+#define LIMIT_USER_SESSIONS 2048u
+#define LIMIT_USER_INSTANCES 16384u
+#define LIMIT_USER_REQUESTS 4096u
+#define LIMIT_USER_MESSAGES_PER_S 50000u
+#define LIMIT_USER_STRANGERS 256u /* connections that have not said Hello, and tools */
+#define LIMIT_USER_PAUSE_NS 5000000ll
 
 #define LIMIT_HELLO_NS 5000000000ll     /* from accept to Hello */
 #define LIMIT_GIVE_BACK_NS 5000000000ll /* from a grant to its GiveBack */
