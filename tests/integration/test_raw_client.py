@@ -6,86 +6,15 @@ written through the descriptors that come, and it all goes back. Skipped where
 python3-protobuf is absent.
 """
 import contextlib
-import json
 import mmap
 import os
-import pathlib
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import time
 import unittest
 
-try:
-    import google.protobuf  # noqa: F401
-except ImportError:
-    print("python3-protobuf is not installed")
-    sys.exit(77)
-
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-STAGE = pathlib.Path(os.environ.get("CUBIEMEM_STAGE", ROOT / "build" / "stage"))
-sys.path.insert(0, str(HERE))
-sys.dont_write_bytecode = True
-
-from raw_client import RawClient, Refused  # noqa: E402
-
-INVALID_REQUEST, NOT_REGISTERED = -1, -2
+from daemon_case import INVALID_REQUEST, NOT_REGISTERED, DaemonCase, RawClient, Refused
 
 
-def messages_generate(folder):
-    subprocess.run(
-        ["protoc", f"--python_out={folder}", f"-I{ROOT / 'proto'}", "cubiemem.proto"], check=True
-    )
-    sys.path.insert(0, folder)
-    import cubiemem_pb2
-
-    return cubiemem_pb2
-
-
-class RawClientTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="cubiemem-raw.")
-        cls.messages = messages_generate(cls.folder.name)
-        cls.path = os.path.join(cls.folder.name, "raw.sock")
-        cls.daemon = subprocess.Popen(
-            [STAGE / "cubiememd", "--device", "sim:64MiB,raw", "--socket", cls.path]
-        )
-        deadline = time.monotonic() + 20
-        while not os.path.exists(cls.path):
-            if cls.daemon.poll() is not None or time.monotonic() > deadline:
-                cls.daemon.kill()
-                raise RuntimeError("cubiememd did not start")
-            time.sleep(0.01)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.send_signal(signal.SIGTERM)
-        status = cls.daemon.wait(20)
-        cls.folder.cleanup()
-        assert status == 0, f"cubiememd ended with status {status}"
-
-    def connect(self, name="raw"):
-        client = RawClient(self.messages, self.path, name)
-        self.addCleanup(client.close)
-        return client
-
-    def status(self, client):
-        reply = client.call("status", self.messages.Status())[0].status
-        return json.loads("".join(reply.json))
-
-    def status_when(self, client, condition):
-        """The first status that fulfils the condition; releases need no answer."""
-        deadline = time.monotonic() + 10
-        while True:
-            status = self.status(client)
-            if condition(status):
-                return status
-            self.assertLess(time.monotonic(), deadline, status)
-            time.sleep(0.01)
+class RawClientTest(DaemonCase):
+    device = "sim:64MiB,raw"
 
     def arrays(self, runs):
         make = self.messages.ArrayRequest
@@ -124,7 +53,7 @@ class RawClientTest(unittest.TestCase):
             self.assertEqual(block.size, sum(s.size for s in block.segments))
 
         held = sum(block.size for block in response.blocks)
-        status = self.status(client)
+        status = self.status()
         self.assertEqual(status["lent_bytes"], held)
         mine = [c for c in status["clients"] if c["id"] == client.hello.hello.client_id]
         self.assertEqual([c["held_bytes"] for c in mine], [held])
@@ -133,7 +62,7 @@ class RawClientTest(unittest.TestCase):
 
         self.write_and_read(response, fds)
         client.release(instance.instance_id)
-        self.status_when(client, lambda s: s["lent_bytes"] == 0)
+        self.status_when(lambda s: s["lent_bytes"] == 0)
 
     def write_and_read(self, response, fds):
         """Each array's bytes through the segment it lies in, without its neighbours'."""
@@ -178,23 +107,19 @@ class RawClientTest(unittest.TestCase):
     def test_the_first_message_is_hello(self):
         message = self.messages.ClientMessage(id=1)
         message.ping.SetInParent()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
-            stranger.settimeout(10)
-            stranger.connect(self.path)
-            stranger.send(message.SerializeToString())
-            with contextlib.suppress(ConnectionResetError):
-                self.assertEqual(stranger.recv(65536), b"")
+        stranger = self.stranger()
+        stranger.send(message.SerializeToString())
+        with contextlib.suppress(ConnectionResetError):
+            self.assertEqual(stranger.recv(65536), b"")
 
     def test_the_dead_leave_nothing(self):
-        watcher = self.connect("watcher")
-        client = RawClient(self.messages, self.path, "short-lived")
+        client = RawClient(self.messages, self.daemon.path, "short-lived")
         instance = client.register("gone")
         _, fds = client.allocate(instance.instance_id, self.arrays(1000))
         for fd in fds.values():
             os.close(fd)
         client.close()
         self.status_when(
-            watcher,
             lambda s: s["lent_bytes"] == 0
             and s["draining_bytes"] == 0
             and all(c["name"] != "short-lived" for c in s["clients"]),
