@@ -131,14 +131,15 @@ unit_src := $(wildcard tests/unit/test_*.c)
 integration_src := $(wildcard tests/integration/test_*.c)
 gpu_src := $(wildcard tests/gpu/*.c)
 bench_src := $(wildcard tests/bench/*.c)
+share_src := $(wildcard tests/bench/share/*.c)
 fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)
 product_src := $(proto_src) $(policy_src) $(sim_src) $(engine_src) daemon/main.c $(daemon_src) \
 	$(client_src) $(ctl_src) $(pkfit_src)
-test_src := $(support_src) $(unit_src) $(integration_src) $(gpu_src) $(bench_src) $(fuzz_src) \
-	$(wildcard tests/fuzz/replay.c)
+test_src := $(support_src) $(unit_src) $(integration_src) $(gpu_src) $(bench_src) \
+	$(share_src) $(fuzz_src) 	$(wildcard tests/fuzz/replay.c)
 headers := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h daemon/*/*/*.h client/*.h \
 	client/*/*.h client/*/*/*.h)
-test_headers := $(wildcard tests/*/*.h)
+test_headers := $(wildcard tests/*/*.h tests/*/*/*.h)
 pb_obj := $(BUILD)/obj/gen/cubiemem.pb-c.o
 
 libproto := $(BUILD)/lib/libproto.a
@@ -161,7 +162,7 @@ unit_tests := $(patsubst tests/%.c,$(BUILD)/tests/%,$(unit_src))
 integration_tests := $(patsubst tests/%.c,$(BUILD)/tests/%,$(integration_src))
 gpu_tests := $(patsubst tests/gpu/%.c,$(stage)/%,$(gpu_src)) $(stage)/cubiememd-seams \
 	$(if $(NVCC),$(stage)/legacy_reader)
-bench_programs := $(patsubst tests/bench/%.c,$(stage)/%,$(bench_src))
+bench_programs := $(patsubst tests/bench/%.c,$(stage)/%,$(bench_src)) $(stage)/share
 fuzz_replays := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(fuzz_src))
 fuzzers := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(fuzz_src))
 all_tests := $(unit_tests) $(integration_tests) $(fuzz_replays)
@@ -261,6 +262,10 @@ $(stage)/%: $(BUILD)/obj/tests/gpu/%.o $(test_libs)
 	$(test_link)
 $(stage)/%: $(BUILD)/obj/tests/bench/%.o $(test_libs)
 	$(test_link)
+$(stage)/share: $(call obj,$(share_src)) $(test_libs)
+	$(test_link)
+$(call obj,$(share_src)): all_cppflags += -iquote client/examples/pkfit \
+	-DPKFIT_CUDA=$(if $(pkfit_cu),1,0)
 # A daemon that can be told to break a rule, so that a test of the rule can fail.
 $(BUILD)/obj/seams/%.o: daemon/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
 	$(call say,CC,$< (seams))mkdir -p $(@D) && $(CC) $(all_cppflags) -DCUBIEMEM_TEST_SEAMS -iquote daemon $(all_cflags) -MMD -MP -c -o $@ $<
@@ -312,6 +317,11 @@ stage: all $(gpu_tests) $(bench_programs) ## build/stage with the libraries it n
 bench: all $(bench_programs) ## figures, with machine, commit and the raw floor
 	$(if $(SAN)$(COV),$(error bench measures the plain build, without SAN and COV))
 	$(Q)DEVICE=$(DEVICE) tests/bench/run $(BUILD) $(BENCH)
+
+.PHONY: bench-share
+bench-share: all $(stage)/share ## processes that want twice the device: alone, in turn, with us (SHARE= options)
+	$(if $(SAN)$(COV),$(error bench-share measures the plain build, without SAN and COV))
+	$(Q)DEVICE=$(if $(filter file,$(origin DEVICE)),,$(DEVICE)) tests/bench/share/run $(BUILD) $(SHARE)
 
 # ----------------------------------------------------------------- fuzzing
 .PHONY: fuzz fuzzers
