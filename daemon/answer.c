@@ -221,14 +221,24 @@ struct builder {
     struct arena *arena;
 };
 
-/* The little structs of one part; all go at once. */
+/* The little structs of one part; all go at once. Most answers need no more than
+ * the first piece, which is always there: the loop encodes one at a time. */
 struct arena {
     struct arena *next;
     max_align_t data[];
 };
 
+static max_align_t first_piece[16384 / sizeof(max_align_t)];
+static size_t first_used; /* elements */
+
 static void *arena_take(struct builder *builder, size_t size)
 {
+    size_t n = (size + sizeof(max_align_t) - 1) / sizeof(max_align_t);
+    if (n <= sizeof(first_piece) / sizeof(first_piece[0]) - first_used) {
+        void *taken = &first_piece[first_used];
+        first_used += n;
+        return memset(taken, 0, size);
+    }
     struct arena *piece = calloc(1, sizeof(*piece) + size);
     if (piece == NULL) {
         return NULL;
@@ -238,13 +248,19 @@ static void *arena_take(struct builder *builder, size_t size)
     return piece->data;
 }
 
-static void part_reset(struct builder *builder)
+static void arena_reset(struct builder *builder)
 {
     while (builder->arena != NULL) {
         struct arena *piece = builder->arena;
         builder->arena = piece->next;
         free(piece);
     }
+    first_used = 0;
+}
+
+static void part_reset(struct builder *builder)
+{
+    arena_reset(builder);
     fdset_finish(&builder->fds);
     cubiemem__array_response__init(&builder->response);
     builder->response.has_instance_id = true;
@@ -252,6 +268,29 @@ static void part_reset(struct builder *builder)
     builder->response.blocks = builder->blocks;
     builder->response.arrays = builder->arrays;
     builder->size = 0;
+}
+
+/* To measure a message costs as much as to encode it: a small one (`about` so
+ * many bytes) is encoded where there is room for many times as much. */
+static bool encode(const Cubiemem__DaemonMessage *message, size_t about, unsigned char **data_p,
+                   size_t *size_p)
+{
+    static unsigned char buffer[PACKET_MAX_SIZE];
+    size_t size = about < sizeof(buffer) / 8
+                      ? cubiemem__daemon_message__pack(message, buffer)
+                      : cubiemem__daemon_message__get_packed_size(message);
+    unsigned char *data = malloc(size);
+    if (data == NULL) {
+        return false;
+    }
+    if (about < sizeof(buffer) / 8) {
+        memcpy(data, buffer, size);
+    } else {
+        cubiemem__daemon_message__pack(message, data);
+    }
+    *data_p = data;
+    *size_p = size;
+    return true;
 }
 
 static int part_end(struct builder *builder, bool more)
@@ -288,13 +327,10 @@ static int part_end(struct builder *builder, bool more)
     if (part == NULL) {
         return CUBIEMEM_HOST_MEMORY;
     }
-    part->size = cubiemem__daemon_message__get_packed_size(&message);
-    part->data = malloc(part->size);
-    if (part->data == NULL) {
+    if (!encode(&message, builder->size, &part->data, &part->size)) {
         free(part);
         return CUBIEMEM_HOST_MEMORY;
     }
-    cubiemem__daemon_message__pack(&message, part->data);
     part->session = builder->session;
     part->packet = message.packet;
     part->ends_request = more ? 0 : builder->id;
@@ -372,22 +408,30 @@ static int add_segment(struct builder *builder, const struct block *block, size_
     return CUBIEMEM_OK;
 }
 
-/* The new block's segments: what it has (kept whole), or its parts. */
+/* A block that the client has already: its id says all. */
+static int add_kept(struct builder *builder, const struct block *block)
+{
+    int status = make_room(builder, 24, false);
+    Cubiemem__Block *kept = status == CUBIEMEM_OK ? arena_take(builder, sizeof(*kept)) : NULL;
+    if (kept == NULL) {
+        return status != CUBIEMEM_OK ? status : CUBIEMEM_HOST_MEMORY;
+    }
+    cubiemem__block__init(kept);
+    kept->has_block_id = true;
+    kept->block_id = block->id;
+    builder->response.blocks[builder->response.n_blocks++] = kept;
+    builder->size += 14;
+    return CUBIEMEM_OK;
+}
+
+/* The new block and its parts. */
 static int add_block(struct builder *builder, const struct block *block, size_t *next_part)
 {
     const struct backing *backing = &builder->transaction->backing;
     int status = CUBIEMEM_OK;
     size_t n = 0;
     if (block->kept) {
-        const struct segment *segment;
-        LL_COUNT(block->segments, segment, n);
-        LL_FOREACH(block->segments, segment)
-        {
-            if (status == CUBIEMEM_OK) {
-                status = add_segment(builder, block, n, segment, true);
-            }
-        }
-        return status;
+        return add_kept(builder, block);
     }
     /* The parts stand in the order of the blocks; those of a member that is gone
      * have no block any more. */
@@ -470,8 +514,13 @@ static int encode_member(struct answer_batch *batch, const struct transaction *t
     builder.instance = policy_instance_data(member->instance);
     builder.session = builder.instance->session;
     builder.grant = grant;
-    builder.blocks = calloc(member->n_blocks + 1, sizeof(*builder.blocks));
-    builder.arrays = calloc(member->n_arrays + 1, sizeof(*builder.arrays));
+    struct list {
+        Cubiemem__Block *blocks[32];
+        Cubiemem__ArrayPlacement *arrays[32];
+    } few;
+    bool is_few = member->n_blocks <= 32 && member->n_arrays <= 32;
+    builder.blocks = is_few ? few.blocks : calloc(member->n_blocks + 1, sizeof(*builder.blocks));
+    builder.arrays = is_few ? few.arrays : calloc(member->n_arrays + 1, sizeof(*builder.arrays));
     int status = builder.blocks != NULL && builder.arrays != NULL ? CUBIEMEM_OK
                                                                   : CUBIEMEM_HOST_MEMORY;
     fdset_init(&builder.fds);
@@ -489,8 +538,10 @@ static int encode_member(struct answer_batch *batch, const struct transaction *t
         status = part_end(&builder, false);
     }
     part_reset(&builder);
-    free(builder.blocks);
-    free(builder.arrays);
+    if (!is_few) {
+        free(builder.blocks);
+        free(builder.arrays);
+    }
     return status;
 }
 

@@ -18,7 +18,6 @@
 #include "session.h"
 
 #define TICK_MS 500
-#define PACKETS_PER_TURN 16 /* of one connection, before others get theirs */
 
 struct outgoing {
     unsigned char *data;
@@ -35,6 +34,7 @@ struct connection {
     struct identity identity;
     struct session *session;
     uv_poll_t poll, pid_poll;
+    int polled; /* events that `poll` waits for */
     uv_timer_t tick;
     bool has_pid_poll;
     unsigned n_handles; /* open uv handles */
@@ -284,33 +284,31 @@ static bool sender_is_peer(const struct connection *connection, const struct pac
     return identity->pid == 0 || !info->has_sender || info->pid == identity->pid;
 }
 
+/* One packet a turn: whoever waits for its answer sends no second one, and the
+ * others get theirs. */
 static void receive(struct connection *connection)
 {
-    for (int i = 0; i < PACKETS_PER_TURN && !connection->closing; i++) {
-        struct packet_info info;
-        enum packet_outcome outcome =
-            packet_receive(connection->socket, packet_buffer, NULL, MSG_DONTWAIT, &info);
-        switch (outcome) {
-        case PACKET_AGAIN:
-            return;
-        case PACKET_END:
-            connection_close(connection, NULL);
-            return;
-        case PACKET_TOO_LONG:
-            connection_close(connection, "a packet is longer than the protocol allows");
-            return;
-        case PACKET_ERROR:
-            connection_close(connection, strerror(errno));
-            return;
-        case PACKET_OK:
-            break;
-        }
-        if (!sender_is_peer(connection, &info)) {
-            connection_close(connection, "another process speaks on its connection");
-            return;
-        }
-        dispatch_packet(connection, packet_buffer, info.size);
+    struct packet_info info;
+    switch (packet_receive(connection->socket, packet_buffer, NULL, MSG_DONTWAIT, &info)) {
+    case PACKET_AGAIN:
+        return;
+    case PACKET_END:
+        connection_close(connection, NULL);
+        return;
+    case PACKET_TOO_LONG:
+        connection_close(connection, "a packet is longer than the protocol allows");
+        return;
+    case PACKET_ERROR:
+        connection_close(connection, strerror(errno));
+        return;
+    case PACKET_OK:
+        break;
     }
+    if (!sender_is_peer(connection, &info)) {
+        connection_close(connection, "another process speaks on its connection");
+        return;
+    }
+    dispatch_packet(connection, packet_buffer, info.size);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -330,7 +328,9 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void poll_wanted(struct connection *connection, int events)
 {
-    if (!connection->closing) {
+    /* A start takes the descriptor out of the epoll set and puts it in again. */
+    if (!connection->closing && connection->polled != events) {
+        connection->polled = events;
         uv_poll_start(&connection->poll, events, on_poll);
     }
 }

@@ -3,6 +3,8 @@
  */
 #include "dispatch.h"
 
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -17,10 +19,15 @@
 /* --------------------------------------------------------------- decoding */
 
 /* protobuf-c allocates what a message tells it to; a message may tell no more
- * than this. */
+ * than this. Ordinary messages are decoded into one piece of memory, used like a
+ * stack: a message that is carried out inside another's goes first. */
 struct meter {
     size_t left;
+    bool heap; /* not all of it lies in the one piece */
 };
+
+static _Alignas(max_align_t) unsigned char scratch[PACKET_MAX_SIZE];
+static size_t scratch_used;
 
 static void *meter_alloc(void *data, size_t size)
 {
@@ -29,13 +36,28 @@ static void *meter_alloc(void *data, size_t size)
         return NULL;
     }
     meter->left -= size;
-    return malloc(size);
+    size_t rounded = (size + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
+    if (rounded > sizeof(scratch) - scratch_used) {
+        meter->heap = true;
+        return malloc(size);
+    }
+    void *memory = &scratch[scratch_used];
+    scratch_used += rounded;
+    return memory;
+}
+
+static bool in_scratch(const void *pointer)
+{
+    uintptr_t at = (uintptr_t)pointer, begin = (uintptr_t)scratch;
+    return at >= begin && at < begin + sizeof(scratch);
 }
 
 static void meter_free(void *data, void *pointer)
 {
     (void)data;
-    free(pointer);
+    if (!in_scratch(pointer)) {
+        free(pointer);
+    }
 }
 
 static Cubiemem__ClientMessage *decode(const unsigned char *data, size_t size,
@@ -248,10 +270,12 @@ static void carry_out(struct request *request, const struct row *row)
 static void dispatch_message(struct connection *connection, const unsigned char *data, size_t size,
                              bool was_parked)
 {
-    struct meter meter;
+    struct meter meter = {.heap = false};
     ProtobufCAllocator allocator = {meter_alloc, meter_free, &meter};
+    const size_t scratch_before = scratch_used;
     Cubiemem__ClientMessage *message = decode(data, size, &allocator);
     if (message == NULL) {
+        scratch_used = scratch_before;
         connection_close(connection, "a packet is no protocol message");
         return;
     }
@@ -277,8 +301,10 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     } else {
         carry_out(&request, row);
     }
-    meter.left = MESSAGE_MAX_MEMORY;
-    cubiemem__client_message__free_unpacked(message, &allocator);
+    if (meter.heap) {
+        cubiemem__client_message__free_unpacked(message, &allocator);
+    }
+    scratch_used = scratch_before;
 }
 
 /* ------------------------------------------------------------------ parts */

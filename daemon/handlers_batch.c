@@ -94,13 +94,14 @@ static int name_culprit(struct request *request, const struct request_set *set, 
     return status;
 }
 
-/* All requests are checked before the first is queued: all or none. */
+/* All or none: where several are to be queued, all are checked before the first
+ * is (policy_queue() checks each for itself). */
 static int queue_sets(struct request *request, const struct request_set *sets, size_t n_sets)
 {
     struct daemon *daemon = connection_daemon(request->connection);
     size_t culprit = 0;
     const char *why = NULL;
-    for (size_t i = 0; i < n_sets; i++) {
+    for (size_t i = 0; n_sets > 1 && i < n_sets; i++) {
         int status = arrays_check(sets[i].arrays, sets[i].n, &culprit, &why);
         if (status != CUBIEMEM_OK) {
             return name_culprit(request, &sets[i], status, culprit, why);

@@ -341,6 +341,7 @@ void server_destroy(struct server *server)
     grant_thread_destroy(daemon->grant);
     daemon->grant = NULL;
     daemon_ended(daemon);
+    uv_run(&daemon->loop, UV_RUN_NOWAIT); /* only takes notice of the uv_stop() in there */
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     uv_loop_close(&daemon->loop);
     policy_destroy(daemon->policy);

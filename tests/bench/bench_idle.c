@@ -14,7 +14,7 @@
 #include "outcome.h"
 
 #define N_CONNECTIONS 1000
-#define SILENCE_S 10
+#define SILENCE_S     10
 
 static void sleep_s(time_t s)
 {
@@ -55,7 +55,8 @@ int main(void)
     uint64_t n_wakeups = measure_wakeups(harness.pid);
     sleep_s(SILENCE_S);
     n_wakeups = measure_wakeups(harness.pid) - n_wakeups;
-    measure_report("wakeups in 10 s, idle", (double)n_wakeups, "", simulated ? 0 : MEASURE_NO_LIMIT);
+    measure_report("wakeups in 10 s, idle", (double)n_wakeups, "",
+                   simulated ? 0 : MEASURE_NO_LIMIT);
     measure_report("RSS, no client", rss_mib(&harness), "MiB", simulated ? 20 : MEASURE_NO_LIMIT);
     for (size_t i = 0; i < N_CONNECTIONS; i++) {
         clients[i] = harness_connect(&harness, &options);

@@ -16,14 +16,14 @@
 #include "role.h"
 #include "tenant.h"
 
-#define N_ROUNDS 100
-#define N_EACH 50 /* of each kind in a round */
-#define N_SAMPLES ((size_t)N_ROUNDS * N_EACH)
-#define N_NEW 500
-#define N_ARRAYS 6
-#define PING_SIZE 8     /* bytes of a packet, either way */
+#define N_ROUNDS     100
+#define N_EACH       50 /* of each kind in a round */
+#define N_SAMPLES    ((size_t)N_ROUNDS * N_EACH)
+#define N_NEW        500
+#define N_ARRAYS     6
+#define PING_SIZE    8 /* bytes of a packet, either way */
 #define REQUEST_SIZE 384
-#define PATIENCE_NS 10000000000
+#define PATIENCE_NS  10000000000
 
 #define KIB ((uint64_t)1 << 10)
 

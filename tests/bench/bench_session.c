@@ -12,7 +12,7 @@
 #include "tenant.h"
 
 #define N_CONNECTS 500
-#define N_ARRAYS 1000
+#define N_ARRAYS   1000
 #define ARRAY_SIZE ((uint64_t)4 << 20) /* bytes */
 
 static double connect_us[N_CONNECTS], close_us[N_CONNECTS];

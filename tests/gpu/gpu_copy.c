@@ -15,8 +15,8 @@
 #include "outcome.h"
 #include "tenant.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define N_SAMPLES 31
+#define MIB           ((uint64_t)1 << 20)
+#define N_SAMPLES     31
 #define LEAST_PERCENT 99.0
 
 struct pair {

@@ -15,8 +15,8 @@
 #include "role.h"
 #include "tenant.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define N_CYCLES 1000
+#define MIB         ((uint64_t)1 << 20)
+#define N_CYCLES    1000
 #define PATIENCE_MS 10000
 /* Other programs' and the driver's own bytes may move by so much on a real card. */
 #define DRIFT (8 * MIB)

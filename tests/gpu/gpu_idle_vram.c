@@ -13,7 +13,7 @@
 #include "harness.h"
 #include "outcome.h"
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB       ((uint64_t)1 << 20)
 #define LIMIT_MIB 16
 
 int main(void)

@@ -16,17 +16,17 @@
 #include "role.h"
 #include "tenant.h"
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB     ((uint64_t)1 << 20)
 #define PATTERN 0xb10bb10bu
-#define USER_A 65001
-#define USER_B 65002
+#define USER_A  65001
+#define USER_B  65002
 
 struct part {
     const struct harness *harness;
     const char *name;
     uid_t uid; /* 0: as it is */
     uint64_t size;
-    int shows;   /* reads what it finds instead of writing */
+    int shows;    /* reads what it finds instead of writing */
     int released; /* gives back before it says that it is done */
 };
 
@@ -79,11 +79,8 @@ static uint64_t part_hear(const struct role *role, uint32_t *foreign_p)
 static void story(const struct harness *harness, const char *what, uint64_t size, bool killed,
                   uid_t writer_uid, uid_t reader_uid)
 {
-    const struct part writes = {.harness = harness,
-                                .name = "writer",
-                                .uid = writer_uid,
-                                .size = size,
-                                .released = !killed};
+    const struct part writes = {
+        .harness = harness, .name = "writer", .uid = writer_uid, .size = size, .released = !killed};
     const struct part reads = {
         .harness = harness, .name = "reader", .uid = reader_uid, .size = size, .shows = 1};
     struct role writer, reader;

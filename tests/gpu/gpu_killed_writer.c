@@ -30,23 +30,23 @@
 #include "role.h"
 #include "tenant.h"
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB         ((uint64_t)1 << 20)
 #define WRITER_WORD 0xbadc0de5u
 #define TENANT_WORD 0x600dda7au
-#define WATCH_NS 300000000
+#define WATCH_NS    300000000
 #define PATIENCE_MS 30000
 
-#define N_WRITES 900 /* on a GPU: some 0.6 s of 2 GiB, and no more than a stream takes */
+#define N_WRITES       900 /* on a GPU: some 0.6 s of 2 GiB, and no more than a stream takes */
 #define N_GATED_WRITES 200
-#define N_SIM_WRITES 100 /* with a pause behind each */
-#define SIM_PAUSE_NS 20000000
+#define N_SIM_WRITES   100 /* with a pause behind each */
+#define SIM_PAUSE_NS   20000000
 
 struct plan {
     const struct harness *harness;
-    uint64_t size;           /* bytes that the writer holds */
-    uint64_t beside_child;   /* bytes that the next tenant takes while the child lives */
+    uint64_t size;             /* bytes that the writer holds */
+    uint64_t beside_child;     /* bytes that the next tenant takes while the child lives */
     bool refused_beside_child; /* the writer's own bytes must not be had then */
-    volatile uint64_t *gate; /* shared by all: not 0 lets the rest of the work run */
+    volatile uint64_t *gate;   /* shared by all: not 0 lets the rest of the work run */
 };
 
 /* --------------------------------------------------------------- the writer */
@@ -64,8 +64,7 @@ static void queue_gated(const struct card *card, const struct plan *plan, CUdevi
               driver->cuMemHostRegister(page, (size_t)sysconf(_SC_PAGESIZE),
                                         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
               "cuMemHostRegister");
-    card_must(card, driver->cuMemHostGetDevicePointer(&gate, page, 0),
-              "cuMemHostGetDevicePointer");
+    card_must(card, driver->cuMemHostGetDevicePointer(&gate, page, 0), "cuMemHostGetDevicePointer");
     card_must(card, driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     card_must(card, driver->cuStreamWaitValue64(stream, gate, 1, CU_STREAM_WAIT_VALUE_GEQ),
               "cuStreamWaitValue64");
@@ -134,8 +133,9 @@ static void must_be_refused(struct tenant *tenant, const struct plan *plan)
         draining = tenant_figure(tenant, "draining_bytes");
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
-    expect(draining >= plan->size, "%" PRIu64 " bytes are draining while the child lives, not %" PRIu64,
-           draining, plan->size);
+    expect(draining >= plan->size,
+           "%" PRIu64 " bytes are draining while the child lives, not %" PRIu64, draining,
+           plan->size);
     expect(tenant_try(tenant, plan->size, &array) != CUBIEMEM_OK,
            "the dead client's bytes can be had while its child lives");
 }

@@ -20,7 +20,7 @@
 #include "role.h"
 #include "tenant.h"
 
-#define N_ARRAYS 4
+#define N_ARRAYS     4
 #define WRITTEN_BACK 0x5a5a5a5au
 
 /* What is smaller than 2 MiB shares a block; the last has one of its own. */
@@ -120,8 +120,9 @@ static void table_importer_run(int fd, const void *argument)
         uint32_t foreign = 0;
         uint64_t n_foreign = card_count_foreign(&card, base + handle->offset, handle->nbytes,
                                                 word_of(i, import->round), &foreign);
-        expect(n_foreign == 0, "array %zu: %" PRIu64 " words are not the client's, the first is %08x",
-               i, n_foreign, foreign);
+        expect(n_foreign == 0,
+               "array %zu: %" PRIu64 " words are not the client's, the first is %08x", i, n_foreign,
+               foreign);
         card_fill(&card, base + handle->offset, handle->nbytes, WRITTEN_BACK);
         card_must(&card, card.driver.cuIpcCloseMemHandle(base), "cuIpcCloseMemHandle");
     }

@@ -14,7 +14,7 @@
 #include "outcome.h"
 #include "tenant.h"
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB  ((uint64_t)1 << 20)
 #define WORD 0x5eed5eedu
 
 int main(int argc, char **argv)

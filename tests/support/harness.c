@@ -24,8 +24,8 @@
 
 #include "outcome.h"
 
-#define READY_MS 60000 /* a GPU without persistence mode takes seconds to wake up */
-#define END_MS 20000
+#define READY_MS      60000 /* a GPU without persistence mode takes seconds to wake up */
+#define END_MS        20000
 #define MAX_ARGUMENTS 32
 
 static struct harness *current; /* of this process, for the exit handler */

@@ -11,7 +11,8 @@
 #include "cubiemem.h"
 
 /* One write, so that the lines of several processes do not mix. */
-__attribute__((format(printf, 2, 0))) static void say(const char *word, const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static void say(const char *word, const char *format,
+                                                      va_list arguments)
 {
     char text[1024];
 

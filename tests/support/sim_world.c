@@ -329,6 +329,7 @@ int peer_main(int argc, char **argv, const struct peer_role *roles, size_t n)
     for (size_t i = 0; argc == 2 && i < n; i++) {
         if (strcmp(argv[1], roles[i].name) == 0) {
             is_peer = true;
+            alarm(PEER_LIFE_S);
             load(getenv("PEER_RUN_DIR"));
             MUST(sim.cuInit(0) == CUDA_SUCCESS);
             return roles[i].run(PEER_FD);

@@ -328,6 +328,7 @@ static int run_parent(int fd)
     sim_map(imported, 8 * MIB);
     child = fork();
     if (child == 0) {
+        alarm(PEER_LIFE_S);
         if (sim.cuMemAlloc(&address, 2 * MIB) != CUDA_ERROR_NOT_INITIALIZED) {
             _exit(1);
         }
@@ -375,6 +376,7 @@ static void test_a_live_holder_gives_back_in_spite_of_its_child(void **state)
     close(fd);
     child = fork();
     if (child == 0) {
+        alarm(PEER_LIFE_S);
         pause();
         _exit(0);
     }

@@ -279,6 +279,7 @@ static int run_writer(int fd)
     PEER_OK(sim.simDelay(stream, 150 * MS));
     PEER_OK(sim.cuMemsetD8Async(address, 0x5a, 4 * MIB, stream));
     if (getenv("WITH_CHILD") && fork() == 0) {
+        alarm(PEER_LIFE_S);
         peer_say(fd, 'q', -1);
         peer_hear(fd, NULL);
         _exit(0);
