@@ -83,10 +83,11 @@ NVCC_ARCH ?= -arch=sm_75
 cudart := $(if $(NVCC),$(if $(CUDA_LIB),-L$(CUDA_LIB)) -lcudart_static -lstdc++ -ldl -lrt)
 
 # ------------------------------------------------------------------- flags
+# clang looks for fall-throughs in what uthash's macros expand to.
 warnings := -Wall -Wextra -Wshadow -Wformat=2 -Wvla -Wwrite-strings -Wundef \
 	-Wstrict-prototypes -Wold-style-definition -Wmissing-prototypes \
-	-Wmissing-declarations -Wpointer-arith -Wimplicit-fallthrough \
-	-Wno-missing-field-initializers $(if $(WERROR),-Werror)
+	-Wmissing-declarations -Wpointer-arith -Wno-missing-field-initializers \
+	$(if $(findstring clang,$(CC)),,-Wimplicit-fallthrough) $(if $(WERROR),-Werror)
 san_asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 san_tsan := -fsanitize=thread -fno-omit-frame-pointer
 san_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined \
@@ -174,12 +175,16 @@ ifeq ($(NVCC),)
 endif
 
 # -------------------------------------------------- what objects depend on
-# A change of the knobs rebuilds; a plain `make` after it does not.
-knobs := $(CC) $(all_cppflags) $(all_cflags) $(all_ldflags) $(NVCC) $(NVCC_ARCH) $(CUDA_LIB) \
-	$(prefix) $(bindir) $(sbindir) $(libdir) $(includedir) $(datadir)
+# A change of the knobs rebuilds; a plain `make` after it does not. What only the
+# templates hold has a stamp of its own.
+knobs := $(CC) $(all_cppflags) $(all_cflags) $(all_ldflags) $(NVCC) $(NVCC_ARCH) $(CUDA_LIB)
+places := $(VERSION) $(prefix) $(sbindir) $(libdir) $(includedir)
+quoted = '$(subst ','\'',$(1))'
+stamp = @mkdir -p $(@D); printf '%s\n' $(quoted) | cmp -s - $@ || printf '%s\n' $(quoted) > $@
 $(BUILD)/knobs: FORCE
-	@mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(knobs))' | cmp -s - $@ || \
-		printf '%s\n' '$(subst ','\'',$(knobs))' > $@
+	$(call stamp,$(knobs))
+$(BUILD)/places: FORCE
+	$(call stamp,$(places))
 .PHONY: FORCE
 FORCE:
 
@@ -247,9 +252,9 @@ template = $(call say,GEN,$@)sed -e 's|@prefix@|$(prefix)|' -e 's|@sbindir@|$(sb
 	-e 's|@libdir@|$(patsubst $(prefix)/%,$${prefix}/%,$(libdir))|' \
 	-e 's|@includedir@|$(patsubst $(prefix)/%,$${prefix}/%,$(includedir))|' \
 	-e 's|@VERSION@|$(VERSION)|' $< > $@
-$(BUILD)/cubiemem.pc: client/cubiemem.pc.in $(BUILD)/knobs include/cubiemem.h
+$(BUILD)/cubiemem.pc: client/cubiemem.pc.in $(BUILD)/places
 	$(template)
-$(BUILD)/cubiememd@.service: systemd/cubiememd@.service.in $(BUILD)/knobs
+$(BUILD)/cubiememd@.service: systemd/cubiememd@.service.in $(BUILD)/places
 	$(template)
 
 # ------------------------------------------------------------------- tests

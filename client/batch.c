@@ -13,7 +13,7 @@
 #include "clock.h"
 #include "failure.h"
 #include "holding.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "request.h"
 
 /* -------------------------------------------------------------- queue */

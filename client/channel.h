@@ -28,7 +28,7 @@
 
 #include "cubiemem.pb-c.h"
 #include "incoming.h"
-#include "limits.h"
+#include "protocol_limits.h"
 
 struct pending;
 

@@ -17,7 +17,7 @@
 #include "dial.h"
 #include "failure.h"
 #include "holding.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "output.h"
 #include "registry.h"
 

@@ -14,7 +14,7 @@
 
 #include "clock.h"
 #include "failure.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "response.h"
 #include "status.h"
 

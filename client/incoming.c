@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "limits.h"
+#include "protocol_limits.h"
 
 #define ASSEMBLY_MAX_FDS 65536u
 

@@ -12,7 +12,7 @@
 #include "clock.h"
 #include "failure.h"
 #include "holding.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "output.h"
 #include "request.h"
 

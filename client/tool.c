@@ -9,7 +9,7 @@
 #include "client.h"
 #include "connection.h"
 #include "failure.h"
-#include "limits.h"
+#include "protocol_limits.h"
 
 /* An answer lies in the arena it was decoded into; a viewer gets one of its own. */
 static int copy(const Cubiemem__DaemonMessage *message, Cubiemem__DaemonMessage **copy_p)

@@ -463,8 +463,10 @@ static int add_array(struct builder *builder, const struct policy_plan_member *m
     }
     cubiemem__array_placement__init(out);
     out->label = (char *)(uintptr_t)array->label;
-    out->has_block_id = out->has_offset = out->has_nbytes = out->has_memory = true;
+    out->has_block_id = out->has_nbytes = true;
+    out->has_offset = array->offset != 0;
     out->offset = array->offset;
+    out->has_memory = array->memory != CUBIEMEM_DEVICE; /* the default */
     out->nbytes = array->nbytes;
     out->n_shape = array->rank;
     out->shape = (int64_t *)(uintptr_t)array->shape;

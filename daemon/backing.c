@@ -14,7 +14,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "limits.h"
+#include "protocol_limits.h"
 #include "transaction.h"
 
 static bool add_part(struct backing *backing, const struct backing_part *part)

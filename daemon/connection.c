@@ -12,7 +12,7 @@
 #include <utlist.h>
 
 #include "dispatch.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "packet.h"
 #include "session.h"

@@ -12,7 +12,7 @@
 #include "answer.h"
 #include "connection.h"
 #include "handlers.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "transaction.h"
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "answer.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "report.h"
 #include "status.h"

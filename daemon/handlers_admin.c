@@ -11,7 +11,7 @@
 
 #include "answer.h"
 #include "checked.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "transaction.h"
 

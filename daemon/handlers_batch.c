@@ -11,7 +11,7 @@
 #include "answer.h"
 #include "array.h"
 #include "eviction.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "status.h"
 #include "transaction.h"

@@ -25,7 +25,7 @@
 #include "dispatch.h"
 #include "endpoint.h"
 #include "exit_status.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "log.h"
 #include "notify.h"
 #include "scrub.h"
@@ -82,7 +82,8 @@ static void accept_again(uv_timer_t *timer)
 
 /* All clients are gone: the loop stops, whatever the device threads are at. What
  * is not ours (a helper process that is not reaped yet) ends in server_destroy(). */
-void daemon_ended(struct daemon *daemon)
+/* The daemon's own handles; connections and threads close theirs. */
+static void close_handles(struct daemon *daemon)
 {
     uv_handle_t *const handles[] = {
         (uv_handle_t *)&daemon->listen_poll,  (uv_handle_t *)&daemon->sigterm,
@@ -95,6 +96,11 @@ void daemon_ended(struct daemon *daemon)
             uv_close(handles[i], NULL);
         }
     }
+}
+
+void daemon_ended(struct daemon *daemon)
+{
+    close_handles(daemon);
     uv_stop(&daemon->loop);
 }
 
@@ -340,8 +346,8 @@ void server_destroy(struct server *server)
     daemon->reclaim = NULL;
     grant_thread_destroy(daemon->grant);
     daemon->grant = NULL;
-    daemon_ended(daemon);
-    uv_run(&daemon->loop, UV_RUN_NOWAIT); /* only takes notice of the uv_stop() in there */
+    /* Without uv_stop(), so that this run gets to the callbacks of what closes. */
+    close_handles(daemon);
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     uv_loop_close(&daemon->loop);
     policy_destroy(daemon->policy);

@@ -22,7 +22,7 @@
 #include "cubiemem.h"
 #include "daemon.h"
 #include "identity.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "policy.h"
 #include "segment.h"
 

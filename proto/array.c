@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "checked.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "status.h"
 
 bool array_is_chunkable(const struct array *array)

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "limits.h"
+#include "protocol_limits.h"
 
 struct fdset {
     int fds[PACKET_MAX_FDS]; /* -1 where stolen */

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "checked.h"
-#include "limits.h"
+#include "protocol_limits.h"
 #include "policy.h"
 #include "simulate.h"
 #include "status.h"

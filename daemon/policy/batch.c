@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "limits.h"
+#include "protocol_limits.h"
 
 bool batch_is_peer(const struct batch *batch, const struct policy_instance *instance)
 {

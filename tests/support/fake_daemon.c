@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "limits.h"
+#include "protocol_limits.h"
 #include "status.h"
 
 #define GRANULARITY (2ull << 20)

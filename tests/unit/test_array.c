@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "limits.h"
+#include "protocol_limits.h"
 
 /* struct array owns its label; here nobody frees it. */
 static char *borrowed(const char *label)

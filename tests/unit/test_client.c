@@ -20,7 +20,7 @@
 
 #include "cubiemem.h"
 #include "fake_daemon.h"
-#include "limits.h"
+#include "protocol_limits.h"
 
 static struct fake_daemon fake;
 

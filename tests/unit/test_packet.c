@@ -118,7 +118,8 @@ static void sixty_four_descriptors_pass_and_no_more(void **state)
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int) * 65)];
     } control = {0};
-    struct iovec part = {"y", 1};
+    char letter = 'y';
+    struct iovec part = {&letter, 1};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,

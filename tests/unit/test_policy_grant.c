@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "../support/policy_world.h"
-#include "limits.h"
+#include "protocol_limits.h"
 
 static struct policy_plan *plan(struct policy *policy, struct policy_instance *trigger,
                                 uint64_t free_bytes)

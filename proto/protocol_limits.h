@@ -1,16 +1,11 @@
 /*
- * limits - every bound of the protocol, in one place
+ * protocol_limits - every bound of the protocol, in one place
  *
  * Both sides check against these; what is outside gets INVALID_REQUEST or
  * LIMIT, or closes the connection where the framing itself is broken.
- *
- * The C library's <limits.h> comes first and outside the guard: gcc's own header of
- * that name looks for "the next one" and would find this file instead.
  */
-#include_next <limits.h>
-
-#ifndef PROTO_LIMITS_H
-#define PROTO_LIMITS_H
+#ifndef PROTO_PROTOCOL_LIMITS_H
+#define PROTO_PROTOCOL_LIMITS_H
 
 #include "cubiemem.h"
 
