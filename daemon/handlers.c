@@ -109,7 +109,7 @@ int handle_hello(struct request *request)
     int status = hello_check(daemon, hello, identity, request->why, sizeof(request->why));
     const char *name = hello->name != NULL ? hello->name : "";
     if (status == CUBIEMEM_OK && strlen(name) > LIMIT_LABEL) {
-        snprintf(request->why, sizeof(request->why), "a name has at most %u bytes", LIMIT_LABEL);
+        snprintf(request->why, sizeof(request->why), "a name has at most %d bytes", LIMIT_LABEL);
         status = CUBIEMEM_INVALID_REQUEST;
     }
     struct session_hello typed = {
@@ -254,7 +254,7 @@ int handle_register(struct request *request)
     if (!label_fits(body->name) || !label_fits(body->group) ||
         (body->owner != NULL && !label_fits(body->owner))) {
         snprintf(request->why, sizeof(request->why),
-                 "the names of an instance, its group and its owner have 1 to %u bytes",
+                 "the names of an instance, its group and its owner have 1 to %d bytes",
                  LIMIT_LABEL);
         return CUBIEMEM_INVALID_REQUEST;
     }
@@ -400,7 +400,7 @@ int handle_change_group(struct request *request)
         return CUBIEMEM_NOT_REGISTERED;
     }
     if (!label_fits(body->group)) {
-        snprintf(request->why, sizeof(request->why), "a group's name has 1 to %u bytes",
+        snprintf(request->why, sizeof(request->why), "a group's name has 1 to %d bytes",
                  LIMIT_LABEL);
         return CUBIEMEM_INVALID_REQUEST;
     }
