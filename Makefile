@@ -293,7 +293,7 @@ check-asan: ## the same under AddressSanitizer and UBSan
 check-tsan: ## the same under ThreadSanitizer
 	$(Q)$(MAKE) SAN=tsan check
 check-valgrind: ## the test programs under valgrind
-	$(Q)$(MAKE) RUNNER='valgrind -q --error-exitcode=9 --leak-check=full --suppressions=tests/support/valgrind.supp' check
+	$(Q)$(MAKE) RUNNER='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite --suppressions=tests/support/valgrind.supp' check
 check-faults: all $(all_tests) ## the tests that fail every k-th driver call, allocation, system call
 	$(run_tests) fault
 check-corpus: $(fuzz_replays) ## replay the saved fuzzing inputs
