@@ -16,6 +16,7 @@
 #include "log.h"
 #include "report.h"
 #include "status.h"
+#include "transaction.h"
 
 /* ------------------------------------------------------------------ hello */
 
@@ -352,7 +353,11 @@ static int find_meant(struct request *request, bool has_instance_id, uint64_t in
 static int changed(struct request *request, struct instance *instance, int status,
                    uint32_t warnings)
 {
-    return status != CUBIEMEM_OK ? status : instance_reply(request, instance, warnings, true);
+    if (status != CUBIEMEM_OK) {
+        return status;
+    }
+    transactions_wake(instance->session->daemon);
+    return instance_reply(request, instance, warnings, true);
 }
 
 int handle_set_proportion(struct request *request)

@@ -106,6 +106,7 @@ int handle_set_mode(struct request *request)
         return CUBIEMEM_BAD_MODE;
     }
     policy_set_mode(daemon->policy, daemon->mode);
+    transactions_wake(daemon);
     log_info("limit mode %s (client %" PRIu64 ", uid %u)", mode, request->session->id,
              request->session->identity.uid);
     return limits_reply(request);

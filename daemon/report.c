@@ -210,6 +210,36 @@ static void ceiling_report(const struct policy_ceiling_view *view, void *list)
     json_array_append_new(list, out);
 }
 
+/* ---------------------------------------------------------------- waiting */
+
+/* In the order in which they will be served. */
+static json_t *waiting_report(const struct daemon *daemon)
+{
+    json_t *list = json_array();
+    for (const struct transaction *t = waiting_next(daemon, NULL); t != NULL;
+         t = waiting_next(daemon, t)) {
+        struct waiting_view view;
+        struct policy_instance_view instance;
+        json_t *out = json_object(), *holders = json_array();
+        waiting_read(t, &view);
+        policy_instance_read(t->trigger->policy, &instance);
+        for (size_t i = 0; i < view.n_holders; i++) {
+            json_array_append_new(holders, bytes(view.holders[i]));
+        }
+        json_object_set_new(out, "client", bytes(t->session->id));
+        json_object_set_new(out, "instance", text(instance.name));
+        json_object_set_new(out, "position", bytes(view.position));
+        json_object_set_new(out, "asked_bytes", bytes(t->wait.asked));
+        json_object_set_new(out, "max_chunks", bytes(t->wait.max_chunks));
+        json_object_set_new(out, "reason", json_string(view.reason));
+        json_object_set_new(out, "holders", holders);
+        json_object_set_new(out, "since_ms",
+                            bytes((uint64_t)(now_ns() - t->wait.since_ns) / 1000000));
+        json_array_append_new(list, out);
+    }
+    return list;
+}
+
 /* ------------------------------------------------------------------ whole */
 
 static void set_books(json_t *out, const struct books *books)
@@ -255,6 +285,7 @@ char *report_json(const struct daemon *daemon)
     set_books(out, &daemon->books);
     json_object_set_new(out, "cached_segments", bytes(pool_count(daemon->pool)));
     json_object_set_new(out, "clients", clients);
+    json_object_set_new(out, "waiting", waiting_report(daemon));
     json_object_set_new(out, "groups", groups_report(daemon));
     json_object_set_new(out, "limits", limits);
     char *json = json_dumps(out, JSON_COMPACT | JSON_REAL_PRECISION(17));

@@ -138,7 +138,7 @@ void let_go(struct daemon *daemon, struct segment *list);
 /* Cached segments to the driver; they were taken out of the pool. */
 void cached_to_driver(struct daemon *daemon, struct segment *list);
 
-/* The device's readings while something drains. */
+/* The device's readings while something drains, or somebody waits. */
 void drain_watch(struct daemon *daemon);
 
 #endif

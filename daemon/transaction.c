@@ -20,6 +20,7 @@
 #define MAX_TRIES 4
 
 static void transaction_plan(struct transaction *transaction);
+static void wait_for_memory(struct transaction *transaction);
 
 /* ------------------------------------------------------------ group locks */
 
@@ -34,11 +35,13 @@ bool transaction_same_group(const struct instance *a, const struct instance *b)
     return left.shared ? left.identity.uid == right.identity.uid : a->session == b->session;
 }
 
-bool transaction_locks(const struct instance *instance)
+bool transaction_locks(const struct instance *instance, bool waiting_too)
 {
     const struct transaction *transaction = instance->session->daemon->transactions;
-    while (transaction != NULL && (transaction->trigger == NULL ||
-                                   !transaction_same_group(transaction->trigger, instance))) {
+    while (transaction != NULL &&
+           (transaction->trigger == NULL ||
+            (transaction->state == TRANSACTION_WAITING && !waiting_too) ||
+            !transaction_same_group(transaction->trigger, instance))) {
         transaction = transaction->next;
     }
     return transaction != NULL;
@@ -79,6 +82,7 @@ static void transaction_destroy(struct transaction *transaction)
     struct daemon *daemon = transaction->daemon;
     assert(!transaction->job_running && transaction->legacy_wants == NULL);
     DL_DELETE(daemon->transactions, transaction);
+    waiting_leave(transaction);
     unearmark(transaction);
     evictions_forget_transaction(transaction);
     if (transaction->plan != NULL) {
@@ -89,6 +93,14 @@ static void transaction_destroy(struct transaction *transaction)
     free(transaction->job_sizes);
     free(transaction);
     dispatch_unpark(daemon);
+    waiting_wake(daemon);
+}
+
+/* A plan that was made and not reserved. */
+static void drop_plan(struct transaction *transaction)
+{
+    policy_plan_destroy(transaction->plan);
+    transaction->plan = NULL;
 }
 
 /* Everything that a plan did is undone; the transaction itself goes on. */
@@ -194,6 +206,11 @@ static void creating_done(struct transaction *transaction)
         /* Somebody outside took what was free: plan with what there is now. */
         unplan(transaction);
         transaction_plan(transaction);
+        return;
+    }
+    if (failure == CUBIEMEM_NO_MEMORY && waiting_may(transaction)) {
+        unplan(transaction);
+        wait_for_memory(transaction);
         return;
     }
     refuse(transaction, failure, NULL);
@@ -371,6 +388,7 @@ static void create(struct transaction *transaction)
     if (transaction->job.n_release > 0) {
         drain_watch(daemon);
     }
+    waiting_leave(transaction); /* it has what it waited for */
     transaction->state = TRANSACTION_CREATING;
     transaction->job_running = true;
     transaction->job.data = transaction;
@@ -437,14 +455,18 @@ static bool start_yield(struct transaction *transaction)
     return any;
 }
 
+/* Members of a shared group are of one user; whoever of it owes may be one. */
+static bool may_owe_to(const struct session *session, const struct transaction *transaction)
+{
+    return session == transaction->session ||
+           session->identity.uid == transaction->session->identity.uid;
+}
+
 static bool still_owed(const struct daemon *daemon, const struct transaction *transaction)
 {
-    /* Members of a shared group are of one user; whoever of it owes may be one. */
     for (const struct session *session = daemon->sessions; session != NULL;
          session = session->next) {
-        if (session->owed != NULL && (session == transaction->session ||
-                                      session->identity.uid ==
-                                          transaction->session->identity.uid)) {
+        if (session->owed != NULL && may_owe_to(session, transaction)) {
             return true;
         }
     }
@@ -462,22 +484,28 @@ static bool is_short(int status, const struct policy_plan *plan)
                                        status == CUBIEMEM_RUN_TOO_LARGE;
 }
 
+/* What it may plan with: behind somebody who waits, only what came back for it. */
+static uint64_t its_free(const struct transaction *transaction)
+{
+    uint64_t free_size = books_free(&transaction->daemon->books);
+    return waiting_is_behind(transaction) && transaction->own < free_size ? transaction->own
+                                                                          : free_size;
+}
+
 /* The plan with the books as they are; without victims if that is enough, since
  * to choose them costs a look at everybody's work words. */
 static int make_plan(struct transaction *transaction, struct policy_refusal *refusal_p)
 {
     struct daemon *daemon = transaction->daemon;
-    uint64_t free_size = books_free(&daemon->books);
+    uint64_t free_size = its_free(transaction);
     struct policy_instance *trigger = transaction->trigger->policy;
     int status = policy_plan(daemon->policy, trigger, free_size, false, &transaction->plan,
                              refusal_p);
-    if (!transaction->may_evict || !is_short(status, transaction->plan)) {
+    if (!transaction->may_evict || waiting_is_behind(transaction) ||
+        !is_short(status, transaction->plan)) {
         return status;
     }
-    if (status == CUBIEMEM_OK) {
-        policy_plan_destroy(transaction->plan);
-        transaction->plan = NULL;
-    }
+    drop_plan(transaction);
     evictions_note_marks(daemon, transaction);
     return policy_plan(daemon->policy, trigger, free_size, true, &transaction->plan, refusal_p);
 }
@@ -492,10 +520,55 @@ static bool start_evictions(struct transaction *transaction)
     if (!evictions_ask(transaction, plan->victims, plan->n_victims)) {
         transaction->may_evict = false;
     }
-    policy_plan_destroy(plan);
-    transaction->plan = NULL;
+    drop_plan(transaction);
     transaction->state = TRANSACTION_EVICTING;
+    if (waiting_may(transaction)) {
+        waiting_enter(transaction);
+    }
     return true;
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+/* How the plan that was just made stands with what it waits for. */
+static enum waitq_verdict judge(struct transaction *transaction, int status,
+                                const struct policy_refusal *refusal)
+{
+    const struct daemon *daemon = transaction->daemon;
+    const struct policy_plan *plan = transaction->plan;
+    struct wait *wait = &transaction->wait;
+    struct waitq_ask ask = {.max_chunks = wait->terms.max_chunks,
+                            .capacity = books_capacity(&daemon->books),
+                            .status = status,
+                            .chunks = status == CUBIEMEM_OK ? plan->partition.chunks : 0};
+    wait->asked = status == CUBIEMEM_OK ? plan->asked : refusal->asked;
+    return waitq_judge(daemon->policy, transaction->trigger->policy, &ask, &wait->max_chunks);
+}
+
+static void wait_for_memory(struct transaction *transaction)
+{
+    drop_plan(transaction);
+    transaction->own = 0;
+    transaction->n_tries = 0;
+    transaction->state = TRANSACTION_WAITING;
+    waiting_enter(transaction);
+    dispatch_unpark(transaction->daemon); /* a Release may be what it waits for */
+}
+
+/* A refusal after a wait, or behind others who wait, is for want of memory alone,
+ * unless even an empty device could not serve the batch. */
+static void refuse_short(struct transaction *transaction, int status,
+                         struct policy_refusal *refusal)
+{
+    bool waited = transaction->wait.since_ns != 0;
+    if ((waited || waiting_is_behind(transaction)) &&
+        judge(transaction, status, refusal) == WAITQ_WAIT) {
+        status = CUBIEMEM_NO_MEMORY;
+        refusal->why = waited ? "device memory lacked until the time to wait was over"
+                              : "others wait for device memory and come first; this request was "
+                                "not to wait";
+    }
+    refuse(transaction, status, refusal);
 }
 
 /* A plan without victims is carried out: granted at once, or created for. */
@@ -514,12 +587,14 @@ static void fetch(struct transaction *transaction, struct policy_refusal *refusa
     uint64_t missing = transaction->backing.missing + transaction->backing.legacy_missing;
     if (missing == 0) {
         grant(transaction);
-    } else if (missing <= books_free(&daemon->books)) {
+    } else if (missing <= its_free(transaction)) {
         create(transaction);
-    } else if (!start_yield(transaction)) {
-        refuse(transaction, CUBIEMEM_NO_MEMORY, refusal);
-    } else {
+    } else if (start_yield(transaction)) {
         transactions_wake(daemon);
+    } else if (waiting_may(transaction)) {
+        wait_for_memory(transaction);
+    } else {
+        refuse(transaction, CUBIEMEM_NO_MEMORY, refusal);
     }
 }
 
@@ -527,16 +602,22 @@ static void fetch(struct transaction *transaction, struct policy_refusal *refusa
 static void transaction_plan(struct transaction *transaction)
 {
     struct daemon *daemon = transaction->daemon;
+    transaction->own = transaction->earmarked;
     unearmark(transaction);
+    if (transaction->wait.cancelled) {
+        refuse(transaction, CUBIEMEM_CANCELLED, NULL);
+        return;
+    }
     if (evictions_pending(transaction)) { /* what a member of the group holds is in question */
         transaction->state = TRANSACTION_EVICTING;
         return;
     }
     struct policy_refusal refusal = {0};
     int status = make_plan(transaction, &refusal);
-    if (status != CUBIEMEM_OK) {
-        transaction->plan = NULL;
-        refuse(transaction, status, &refusal);
+    if (waiting_may(transaction) && judge(transaction, status, &refusal) == WAITQ_WAIT) {
+        wait_for_memory(transaction);
+    } else if (status != CUBIEMEM_OK) {
+        refuse_short(transaction, status, &refusal);
     } else if (start_evictions(transaction)) {
         transactions_wake(daemon);
     } else {
@@ -544,21 +625,47 @@ static void transaction_plan(struct transaction *transaction)
     }
 }
 
+/* Has somebody who came before not yet been found to wait? Its reading is under way,
+ * and those of all who come later come after it. */
+static bool is_undecided_before(const struct transaction *transaction)
+{
+    const struct transaction *t = transaction->daemon->transactions;
+    while (t != transaction && (t->state != TRANSACTION_READING || !waiting_may(t))) {
+        t = t->next;
+    }
+    return t != transaction;
+}
+
+/* More chunks than it wants to have without waiting for fewer. */
+static bool is_cut_too_fine(const struct transaction *transaction,
+                            const struct policy_plan *plan)
+{
+    const struct wait *wait = &transaction->wait;
+    uint64_t most = wait->terms.max_chunks;
+    if (plan->partition.chunks <= 1 || !waiting_may(transaction)) {
+        return false;
+    }
+    return plan->partition.chunks >
+           (most > 0 ? most : policy_fair_chunks(transaction->daemon->policy,
+                                                 transaction->trigger->policy));
+}
+
 /* The batch as it is now, if nothing has to be fetched for it. */
 static bool grant_from_hand(struct transaction *transaction)
 {
     struct daemon *daemon = transaction->daemon;
     struct policy_refusal refusal = {0};
+    uint64_t free_size = is_undecided_before(transaction) ? 0 : its_free(transaction);
     if (!daemon->books.device_known || evictions_pending(transaction) ||
-        policy_plan(daemon->policy, transaction->trigger->policy, books_free(&daemon->books),
-                    false, &transaction->plan, &refusal) != CUBIEMEM_OK) {
+        policy_plan(daemon->policy, transaction->trigger->policy, free_size, false,
+                    &transaction->plan, &refusal) != CUBIEMEM_OK) {
         return false;
     }
     struct policy_plan *plan = transaction->plan;
     if (plan->wanted > plan->replaced + pool_size(daemon->pool) ||
-        (plan->partition.chunks > 1 && plan->wanted > plan->replaced)) {
-        policy_plan_destroy(plan); /* a fresh reading may change it */
-        transaction->plan = NULL;
+        (plan->partition.chunks > 1 && plan->wanted > plan->replaced) ||
+        is_cut_too_fine(transaction, plan)) {
+        drop_plan(transaction); /* a fresh reading may change it */
         return false;
     }
     policy_reserve(daemon->policy, plan);
@@ -601,7 +708,8 @@ static void read_then_plan(struct transaction *transaction)
     grant_thread_submit(transaction->daemon->grant, &transaction->job);
 }
 
-void transaction_begin(struct session *session, struct instance *trigger, uint64_t request_id)
+void transaction_begin(struct session *session, struct instance *trigger, uint64_t request_id,
+                       const struct wait_terms *terms)
 {
     struct transaction *transaction = calloc(1, sizeof(*transaction));
     if (transaction == NULL) {
@@ -613,6 +721,7 @@ void transaction_begin(struct session *session, struct instance *trigger, uint64
     transaction->trigger = trigger;
     transaction->request_id = request_id;
     transaction->may_evict = true;
+    waiting_init(transaction, terms);
     DL_APPEND(session->daemon->transactions, transaction);
     if (!grant_from_hand(transaction)) {
         read_then_plan(transaction);
@@ -645,10 +754,76 @@ void transactions_forget_session(struct daemon *daemon, struct session *session)
         }
         transaction->session = NULL;
         transaction->trigger = NULL;
+        waiting_leave(transaction);
         if (transaction->state == TRANSACTION_YIELDING ||
-            transaction->state == TRANSACTION_EVICTING) {
+            transaction->state == TRANSACTION_EVICTING ||
+            transaction->state == TRANSACTION_WAITING) {
             refuse(transaction, CUBIEMEM_CANCELLED, NULL);
         }
+    }
+}
+
+void transactions_forget_instance(struct daemon *daemon, const struct instance *instance)
+{
+    struct transaction *transaction, *next;
+    DL_FOREACH_SAFE(daemon->transactions, transaction, next)
+    {
+        if (transaction->state == TRANSACTION_WAITING && transaction->trigger == instance) {
+            refuse(transaction, CUBIEMEM_CANCELLED, NULL);
+        }
+    }
+}
+
+bool transaction_cancel(struct instance *instance)
+{
+    struct transaction *transaction = instance->session->daemon->transactions;
+    while (transaction != NULL &&
+           (transaction->trigger != instance || !transaction->wait.waiter.waits)) {
+        transaction = transaction->next;
+    }
+    if (transaction == NULL) {
+        return false;
+    }
+    transaction->wait.cancelled = true;
+    if (transaction->state == TRANSACTION_WAITING ||
+        transaction->state == TRANSACTION_EVICTING) {
+        refuse(transaction, CUBIEMEM_CANCELLED, NULL);
+    }
+    return true;
+}
+
+void transactions_earmark_yielded(struct session *session, uint64_t size)
+{
+    struct transaction *transaction;
+    DL_FOREACH(session->daemon->transactions, transaction)
+    {
+        if (transaction->state == TRANSACTION_YIELDING &&
+            may_owe_to(session, transaction)) {
+            transaction_earmark(transaction, size);
+            return;
+        }
+    }
+}
+
+/* Would it be asked to wait again? */
+static bool still_waits(struct transaction *transaction)
+{
+    struct policy_refusal refusal = {0};
+    if (evictions_pending(transaction)) {
+        return true; /* the answer wakes it */
+    }
+    int status = make_plan(transaction, &refusal);
+    bool waits = judge(transaction, status, &refusal) == WAITQ_WAIT;
+    drop_plan(transaction);
+    return waits;
+}
+
+void transaction_reconsider(struct transaction *transaction)
+{
+    if (!waiting_may(transaction)) {
+        read_then_plan(transaction);
+    } else if (!grant_from_hand(transaction) && !still_waits(transaction)) {
+        read_then_plan(transaction); /* by the books it is there: now by the device */
     }
 }
 
@@ -662,4 +837,5 @@ void transactions_wake(struct daemon *daemon)
             read_then_plan(transaction);
         }
     }
+    waiting_wake(daemon);
 }

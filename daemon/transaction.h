@@ -5,13 +5,16 @@
  *        ^              |
  *        +-- evicting --+     (idle owners are asked for what they hold)
  *        +-- yielding --+     (what is replaced has to come back first)
+ *        +-- waiting ---+     (for others to give back, see waiting.h)
  *
  * What the pool and the replaced blocks can back is granted at once. Otherwise
  * the device is read, the batch planned with the fresh figures, its bytes
  * promised, the missing segments made by the grant thread. A failure undoes all
- * of it. Transactions under way do not wait for each other, but there is at most
- * one of a stream group: messages that name an instance of such a group are
- * parked until it is over.
+ * of it. Transactions under way do not wait for each other, unless device memory is
+ * short and somebody waits for it: who came later then gets by with what it gives up
+ * itself, or waits behind. There is at most one of a stream group: messages that name
+ * an instance of such a group are parked until it is over. One that waits has nothing
+ * reserved and locks its group against another Allocate only.
  */
 #ifndef DAEMON_TRANSACTION_H
 #define DAEMON_TRANSACTION_H
@@ -21,12 +24,14 @@
 #include <stdint.h>
 
 #include "session.h"
+#include "waiting.h"
 
 enum transaction_state {
     TRANSACTION_READING,
     TRANSACTION_EVICTING,
     TRANSACTION_YIELDING,
     TRANSACTION_CREATING,
+    TRANSACTION_WAITING,
 };
 
 /* Where one segment of a new block comes from. */
@@ -73,15 +78,19 @@ struct transaction {
     bool yielded;       /* replaced arrays were given up before */
     bool may_evict;
     uint64_t earmarked; /* bytes that came back for it; promised */
+    uint64_t own;       /* what of them it may plan with, whoever waits */
+    struct wait wait;
     struct eviction_refusal *refusals; /* owners that did not give back */
     struct transaction *prev, *next; /* daemon.transactions */
 };
 
 /* Begins an Allocate; the answer goes out through answer.h, perhaps at once. */
-void transaction_begin(struct session *session, struct instance *trigger, uint64_t request_id);
+void transaction_begin(struct session *session, struct instance *trigger, uint64_t request_id,
+                       const struct wait_terms *terms);
 
-/* Is one under way for the stream group of this instance? */
-bool transaction_locks(const struct instance *instance);
+/* Is one under way for the stream group of this instance? One that waits is, for what
+ * would begin another or move its request (`waiting_too`). */
+bool transaction_locks(const struct instance *instance, bool waiting_too);
 
 /* Is its memory part of a plan whose bytes are being fetched? */
 bool transaction_reserves(const struct instance *instance);
@@ -89,8 +98,16 @@ bool transaction_same_group(const struct instance *a, const struct instance *b);
 /* Bytes that came back for this transaction are kept from others. */
 void transaction_earmark(struct transaction *transaction, uint64_t size);
 
-/* The session is about to end. */
+/* What it replaces is on its way back: kept for the one that asked for it. */
+void transactions_earmark_yielded(struct session *session, uint64_t size);
+
+/* The session, or the instance, is about to end. */
 void transactions_forget_session(struct daemon *daemon, struct session *session);
+void transactions_forget_instance(struct daemon *daemon, const struct instance *instance);
+/* False: no Allocate of this instance waits. */
+bool transaction_cancel(struct instance *instance);
+/* It waits: is it to go on? */
+void transaction_reconsider(struct transaction *transaction);
 
 /* Memory came back, or an owing session gave back: look again. */
 void transactions_wake(struct daemon *daemon);
