@@ -109,14 +109,15 @@ static void choose_visible(void)
 
 /* --- the list --- */
 
-/* Copy a GPU into the list. */
-static void append(const struct gpu *gpu)
+/* Move a GPU into the list; without memory it is closed. */
+static bool append(struct gpu *gpu)
 {
     unsigned int number = 0;
     struct gpu *copy = malloc(sizeof(*copy));
 
     if (!copy) {
-        abort();
+        gpu_close(gpu);
+        return false;
     }
     *copy = *gpu;
     for (size_t i = 0; i < n_gpus; i++) {
@@ -127,6 +128,7 @@ static void append(const struct gpu *gpu)
     }
     copy->number = number;
     gpus[n_gpus++] = copy;
+    return true;
 }
 
 static void close_nth(size_t i)

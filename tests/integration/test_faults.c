@@ -187,7 +187,7 @@ static int batch(struct cubiemem_instance *instance, uint64_t size)
     }
     int status = cubiemem_queue(instance, requests, 3);
     if (status == CUBIEMEM_OK) {
-        status = cubiemem_allocate(instance, &response);
+        status = cubiemem_allocate(instance, NULL, &response);
     }
     if (status == CUBIEMEM_OK) {
         cubiemem_response_free(response);

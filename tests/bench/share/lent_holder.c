@@ -69,11 +69,12 @@ static int read_response(const struct cubiemem_response *response, struct grant 
 
 static int lent_take(struct holder *holder, const struct share_load *load, struct grant *grant_p)
 {
+    const struct cubiemem_wait wait = {.size = sizeof(wait), .timeout_ns = holder->wait_ns};
     struct cubiemem_response *response;
     int status = queue_arrays(holder, load);
 
     if (status == CUBIEMEM_OK) {
-        status = cubiemem_allocate(holder->instance, &response);
+        status = cubiemem_allocate(holder->instance, &wait, &response);
     }
     if (status != CUBIEMEM_OK) {
         return complain(holder, status, "allocate");

@@ -106,7 +106,8 @@ static uint64_t equal_share_chunks(const struct share_setup *setup)
 
     for (uint32_t i = 0; i < setup->n_processes; i++) {
         const struct share_load *load = &setup->loads[i];
-        uint64_t n = share_most_runs(load->run_size, load->runs, setup->budget / setup->n_processes);
+        uint64_t share = setup->budget / setup->n_processes;
+        uint64_t n = share_most_runs(load->run_size, load->runs, share);
         uint64_t chunks = n > 0 ? share_chunks(load->runs, n) : UINT64_MAX;
         most = chunks > most ? chunks : most;
     }

@@ -239,7 +239,7 @@ static void pkfit_lent(const struct share_task *task, const struct data *data,
 
     snprintf(name, sizeof(name), "pkfit-%u", task->number + 1);
     progress_init(&progress, name, SHARE_BATCHES * task->load.runs, true);
-    if (lent_open(&lent, task->harness->socket, name, -1, &progress) < 0) {
+    if (lent_open(&lent, task->harness->socket, name, -1, task->wait_ns, &progress) < 0) {
         snprintf(report->why, sizeof(report->why), "%s", cubiemem_last_error()->text);
         return;
     }
