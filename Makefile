@@ -199,6 +199,9 @@ compile = $(CC) $(all_cppflags) -iquote $(dir $<) $(all_cflags)
 $(BUILD)/obj/%.o: %.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
 	$(call say,CC,$<)mkdir -p $(@D) && $(compile) -MMD -MP -c -o $@ $<
 $(BUILD)/obj/tests/%.o: all_cppflags += $(test_paths)
+# The simulated driver is loaded late: its threads' variables lie in what every thread has
+# from its start, for libc aborts where it cannot allocate them afterwards.
+$(call obj,$(sim_src)): all_cflags += -ftls-model=initial-exec
 $(call obj,$(pkfit_src)): all_cppflags += -DPKFIT_CUDA=$(if $(pkfit_cu),1,0)
 
 $(BUILD)/obj/%.cu.o: %.cu $(BUILD)/knobs
