@@ -127,7 +127,7 @@ ctl_src := $(wildcard client/cubiememctl/*.c)
 pkfit_src := $(wildcard client/examples/pkfit/*.c)
 pkfit_cu := $(if $(NVCC),$(wildcard client/examples/pkfit/*.cu))
 pkfit_cu_obj := $(patsubst %.cu,$(BUILD)/obj/%.cu.o,$(pkfit_cu))
-support_src := $(wildcard tests/support/*.c)
+support_src := $(filter-out tests/support/fail_call.c,$(wildcard tests/support/*.c))
 unit_src := $(wildcard tests/unit/test_*.c)
 integration_src := $(wildcard tests/integration/test_*.c)
 gpu_src := $(wildcard tests/gpu/*.c)
@@ -136,8 +136,8 @@ share_src := $(wildcard tests/bench/share/*.c)
 fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)
 product_src := $(proto_src) $(policy_src) $(sim_src) $(engine_src) daemon/main.c $(daemon_src) \
 	$(client_src) $(ctl_src) $(pkfit_src)
-test_src := $(support_src) $(unit_src) $(integration_src) $(gpu_src) $(bench_src) \
-	$(share_src) $(fuzz_src) $(wildcard tests/fuzz/replay.c)
+test_src := $(support_src) tests/support/fail_call.c $(unit_src) $(integration_src) $(gpu_src) \
+	$(bench_src) $(share_src) $(fuzz_src) $(wildcard tests/fuzz/replay.c)
 headers := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h daemon/*/*/*.h client/*.h \
 	client/*/*.h client/*/*/*.h)
 test_headers := $(wildcard tests/*/*.h tests/*/*/*.h)
@@ -166,7 +166,7 @@ gpu_tests := $(patsubst tests/gpu/%.c,$(stage)/%,$(gpu_src)) $(stage)/cubiememd-
 bench_programs := $(patsubst tests/bench/%.c,$(stage)/%,$(bench_src)) $(stage)/share
 fuzz_replays := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(fuzz_src))
 fuzzers := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(fuzz_src))
-all_tests := $(unit_tests) $(integration_tests) $(fuzz_replays)
+all_tests := $(unit_tests) $(integration_tests) $(fuzz_replays) $(stage)/cubiememd-faults
 
 .PHONY: all
 all: $(products) ## daemon, library, tool, simulated driver, example
@@ -238,7 +238,8 @@ $(libshared): $(call obj,$(client_src)) $(call obj,$(proto_src)) $(pb_obj) clien
 	$(Q)ln -sf $(notdir $@) $(stage)/$(SONAME) && ln -sf $(SONAME) $(stage)/libcubiemem.so
 
 # ---------------------------------------------------------------- programs
-link = $(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(all_ldflags) -o $@ $(filter %.o %.a,$^)
+# Objects before archives: one that is named stands in for the archive's.
+link = $(call say,LINK,$@)mkdir -p $(@D) && $(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(filter %.a,$^)
 $(stage)/cubiememd: $(call obj,daemon/main.c) $(libdaemon) $(libpolicy) $(libproto)
 	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 $(stage)/cubiememctl: $(call obj,client/cubiememctl/main.c) $(libctl) $(libpolicy) $(libclient)
@@ -275,13 +276,23 @@ $(stage)/share: $(call obj,$(share_src)) $(test_libs)
 $(call obj,$(share_src)): all_cppflags += -iquote client/examples/pkfit \
 	-DPKFIT_CUDA=$(if $(pkfit_cu),1,0)
 # A daemon that can be told to break a rule, so that a test of the rule can fail.
-$(BUILD)/obj/seams/%.o: daemon/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
-	$(call say,CC,$< (seams))mkdir -p $(@D) && $(CC) $(all_cppflags) -DCUBIEMEM_TEST_SEAMS -iquote daemon $(all_cflags) -MMD -MP -c -o $@ $<
-$(stage)/cubiememd-seams: $(call obj,daemon/main.c) $(BUILD)/obj/seams/session.o $(libdaemon) $(libpolicy) $(libproto)
+seam_objects = $(patsubst %,$(BUILD)/obj/seams/%.o,$(1))
+$(BUILD)/obj/seams/daemon/%.o: daemon/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
+	$(call say,CC,$< (seams))mkdir -p $(@D) && $(compile) -DCUBIEMEM_TEST_SEAMS -MMD -MP -c -o $@ $<
+$(BUILD)/obj/seams/client/%.o: client/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.h
+	$(call say,CC,$< (seams))mkdir -p $(@D) && $(compile) -DCUBIEMEM_TEST_SEAMS -MMD -MP -c -o $@ $<
+$(BUILD)/tests/integration/test_handshake: $(call seam_objects,client/marks client/events) \
+	| $(stage)/cubiememd-seams
+$(stage)/cubiememd-seams: $(call obj,daemon/main.c tests/support/seam.c) \
+	$(call seam_objects,daemon/session daemon/eviction daemon/transaction) $(libdaemon) $(libpolicy) $(libproto)
 	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
+# A daemon whose k-th call of one of these fails.
+fail_calls := malloc calloc realloc strdup strndup memfd_create socketpair fcntl
+$(stage)/cubiememd-faults: $(call obj,daemon/main.c tests/support/fail_call.c) $(libdaemon) $(libpolicy) $(libproto)
+	$(link) $(addprefix -Wl$(comma)--wrap=,$(fail_calls)) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 # A program that knows cudart and not us.
 $(stage)/legacy_reader: tests/gpu/legacy_reader.cu $(BUILD)/knobs
-	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) -O2 -cudart static -o $@ $<
+	$(call say,NVCC,$<)mkdir -p $(@D) && $(NVCC) -O2 $(NVCC_ARCH) -cudart static -o $@ $<
 $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(test_libs)
 	$(test_link)
 

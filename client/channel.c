@@ -162,10 +162,29 @@ static int send_packet(struct channel *channel, const uint8_t *data, size_t size
     }
 }
 
+/* At least the encoded size of an Allocate of few short labels, which is what
+ * programs wait for; SIZE_MAX of any other message. Cheaper than to measure. */
+static size_t size_bound(const Cubiemem__ClientMessage *message)
+{
+    size_t bound = 64;
+    for (size_t i = 0; message->allocate != NULL && i < message->allocate->n_requests; i++) {
+        const Cubiemem__ArrayRequests *requests = message->allocate->requests[i];
+        for (size_t a = 0; a < requests->n_arrays && bound < PACKET_MAX_SIZE; a++) {
+            bound += strlen(requests->arrays[a]->label) + 10 * requests->arrays[a]->n_shape + 96;
+        }
+        bound += 32;
+    }
+    return message->allocate != NULL ? bound : SIZE_MAX;
+}
+
 static int send_part(struct channel *channel, const Cubiemem__ClientMessage *message,
                      int64_t deadline)
 {
-    uint8_t small[1024];
+    uint8_t small[2048];
+    if (size_bound(message) <= sizeof small) {
+        size_t packed = cubiemem__client_message__pack(message, small);
+        return send_packet(channel, small, packed, deadline);
+    }
     size_t size = cubiemem__client_message__get_packed_size(message);
     if (size > PACKET_MAX_SIZE) {
         return failure_set(CUBIEMEM_LIMIT, "a message of %zu bytes is longer than a packet", size);

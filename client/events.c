@@ -12,6 +12,7 @@
 #include "client.h"
 #include "failure.h"
 #include "holding.h"
+#include "seam.h"
 
 /* ------------------------------------------------------ event function */
 
@@ -113,6 +114,13 @@ struct eviction {
     size_t n;
 };
 
+/* What was granted and not taken yet was not used either, whatever the owner's
+ * other instances have worked with. A mere notice of others' grant has no arrays. */
+static bool has_untaken_arrays(const struct cubiemem_instance *instance)
+{
+    return instance->response != NULL && instance->response->arrays.n > 0;
+}
+
 /* The instances that are asked for, all of one owner and with hooks. Books
  * held. False: it cannot be done. */
 static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate *invalidate)
@@ -127,7 +135,7 @@ static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate
         if (instance == NULL) {
             continue; /* unregistered meanwhile: its memory is on its way */
         }
-        if (instance->invalidate == NULL ||
+        if (instance->invalidate == NULL || has_untaken_arrays(instance) ||
             (eviction->owner != NULL && eviction->owner != instance->owner)) {
             return false;
         }
@@ -150,10 +158,12 @@ static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate
 static bool eviction_carry_out(struct eviction *eviction)
 {
     bool dropped = true;
+    SEAM("run the hook");
     for (size_t i = 0; i < eviction->n; i++) {
         struct cubiemem_instance *instance = eviction->instances[i];
         instance->invalidate(instance, instance->invalidate_arg);
     }
+    SEAM("unmap");
     pthread_mutex_lock(&eviction->client->books);
     for (size_t i = 0; i < eviction->n; i++) {
         dropped = holding_drop(eviction->instances[i], NULL, 0) == CUBIEMEM_OK && dropped;
@@ -177,6 +187,7 @@ static void evict(struct cubiemem_client *client, const Cubiemem__Invalidate *in
     Cubiemem__EvictReply reply = CUBIEMEM__EVICT_REPLY__INIT;
     Cubiemem__ClientMessage message = CUBIEMEM__CLIENT_MESSAGE__INIT;
     struct eviction eviction = {.client = client};
+    SEAM("invalidate");
     pthread_mutex_lock(&client->books);
     bool done = eviction_begin(&eviction, invalidate);
     pthread_mutex_unlock(&client->books);
@@ -189,6 +200,7 @@ static void evict(struct cubiemem_client *client, const Cubiemem__Invalidate *in
     reply.evict_id = invalidate->evict_id;
     reply.has_busy = true;
     reply.busy = !done;
+    SEAM("answer");
     (void)client_tell(client, &message);
 }
 

@@ -14,6 +14,7 @@
 
 #include "clock.h"
 #include "failure.h"
+#include "seam.h"
 
 #define MARKS_BEFORE_REUSE 64u
 #define PROBE_EVERY_NS 100000000ll
@@ -78,6 +79,7 @@ int marks_begin(struct owner *owner)
             return failure_set(CUBIEMEM_LIMIT, "owner %s has too much work begun and not ended",
                                owner->name);
         }
+        SEAM("begin");
     } while (!atomic_compare_exchange_weak_explicit(&words->word, &word, word + 1,
                                                     memory_order_acq_rel,
                                                     memory_order_relaxed));
@@ -233,12 +235,15 @@ static int end_locked(struct owner *owner, CUstream stream, bool *unprepared_p)
     uint64_t value = atomic_load(&mark->slot.words->submitted) + 1;
     /* First the promise, then the write: completed never runs ahead. */
     atomic_store(&mark->slot.words->submitted, value);
+    SEAM("submit");
     status = enqueue(owner, mark, value);
     if (status != CUBIEMEM_OK) {
         atomic_store(&mark->slot.words->submitted, value - 1);
         return status;
     }
+    SEAM("mark used");
     atomic_store(&words->used, atomic_load(&owner->delivered));
+    SEAM("end");
     atomic_fetch_sub(&words->word, 1);
     return CUBIEMEM_OK;
 }
@@ -332,6 +337,7 @@ bool marks_evict(struct owner *owner)
                 atomic_load(&owner->delivered) == granted && all_idle(owner);
     if (idle) {
         uint64_t none = 0;
+        SEAM("set the bit");
         idle = atomic_compare_exchange_strong(&words->word, &none, CONTROL_EVICTING) ||
                none == CONTROL_EVICTING;
     }
@@ -342,6 +348,7 @@ bool marks_evict(struct owner *owner)
 void marks_deliver(struct owner *owner, uint64_t grant)
 {
     uint64_t delivered = atomic_load(&owner->delivered);
+    SEAM("deliver");
     while (delivered < grant &&
            !atomic_compare_exchange_weak(&owner->delivered, &delivered, grant)) {
     }

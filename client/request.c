@@ -121,9 +121,7 @@ struct request *request_ref(struct request *request)
 struct request *request_unref(struct request *request)
 {
     if (request != NULL && atomic_fetch_sub(&request->refs, 1) == 1) {
-        if (request->arrays != NULL) {
-            arrays_free(request->arrays, request->n);
-        }
+        free(request->arrays);
         free(request);
     }
     return NULL;

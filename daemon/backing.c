@@ -28,10 +28,12 @@ static bool add_part(struct backing *backing, const struct backing_part *part)
         backing->parts = parts;
         backing->room = room;
     }
-    backing->parts[backing->n_parts++] = *part;
-    if (part->segment == NULL && backing_part_is_legacy(part)) {
+    struct backing_part *added = &backing->parts[backing->n_parts++];
+    *added = *part;
+    added->missing = part->segment == NULL;
+    if (added->missing && backing_part_is_legacy(part)) {
         backing->legacy_missing += part->size;
-    } else if (part->segment == NULL) {
+    } else if (added->missing) {
         backing->missing += part->size;
     }
     return true;
@@ -217,11 +219,9 @@ void backing_apply(struct backing *backing)
         }
         part->segment->taken = false;
         if (part->from != NULL) {
-            LL_DELETE(part->from->segments, part->segment);
-            part->segment->next = NULL;
-            LL_APPEND(part->block->segments, part->segment);
+            DL_DELETE(part->from->segments, part->segment);
+            DL_APPEND(part->block->segments, part->segment);
         } else {
-            part->segment->next = NULL;
             block_add_segment(part->block, part->segment);
         }
     }

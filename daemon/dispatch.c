@@ -24,6 +24,7 @@
 struct meter {
     size_t left;
     bool heap; /* not all of it lies in the one piece */
+    bool host_is_short;
 };
 
 static _Alignas(max_align_t) unsigned char scratch[PACKET_MAX_SIZE];
@@ -38,8 +39,10 @@ static void *meter_alloc(void *data, size_t size)
     meter->left -= size;
     size_t rounded = (size + _Alignof(max_align_t) - 1) & ~(_Alignof(max_align_t) - 1);
     if (rounded > sizeof(scratch) - scratch_used) {
+        void *memory = malloc(size);
         meter->heap = true;
-        return malloc(size);
+        meter->host_is_short |= memory == NULL;
+        return memory;
     }
     void *memory = &scratch[scratch_used];
     scratch_used += rounded;
@@ -63,7 +66,7 @@ static void meter_free(void *data, void *pointer)
 static Cubiemem__ClientMessage *decode(const unsigned char *data, size_t size,
                                        ProtobufCAllocator *allocator)
 {
-    ((struct meter *)allocator->allocator_data)->left = MESSAGE_MAX_MEMORY;
+    *(struct meter *)allocator->allocator_data = (struct meter){.left = MESSAGE_MAX_MEMORY};
     return cubiemem__client_message__unpack(allocator, size, data);
 }
 
@@ -283,7 +286,8 @@ static void dispatch_message(struct connection *connection, const unsigned char 
     Cubiemem__ClientMessage *message = decode(data, size, &allocator);
     if (message == NULL) {
         scratch_used = scratch_before;
-        connection_close(connection, "a packet is no protocol message");
+        connection_close(connection, meter.host_is_short ? "out of host memory for its message"
+                                                         : "a packet is no protocol message");
         return;
     }
     struct request request = {.connection = connection,

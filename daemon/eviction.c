@@ -10,6 +10,7 @@
 #include "answer.h"
 #include "checked.h"
 #include "log.h"
+#include "seam.h"
 #include "session.h"
 #include "transaction.h"
 
@@ -50,8 +51,11 @@ void evictions_note_marks(struct daemon *daemon, const struct transaction *trans
             const struct control_owner *owner =
                 control_page_owner(session->pages, instance->owner_slot);
             int64_t begun = atomic_load(&owner->last_begin_ns);
+            /* Who has something to give back already is not asked for the rest: its
+             * library could not tell the one from the other any more. */
             bool working = !control_page_is_idle(session->pages, instance->owner_slot) ||
-                           has_refused(transaction, instance) || is_asked(daemon, instance);
+                           has_refused(transaction, instance) || is_asked(daemon, instance) ||
+                           session->owed != NULL;
             policy_note_work(daemon->policy, instance->policy, working,
                              begun > 0 ? (uint64_t)begun : 0);
         }
@@ -138,6 +142,7 @@ static void send_invalidate(const struct eviction *eviction)
     }
     Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
     message.invalidate = &body;
+    SEAM("ask");
     answer_event(session, &message);
     free(ids);
 }
@@ -205,6 +210,7 @@ bool eviction_answered(struct session *session, uint64_t id, bool busy)
         }
     }
     struct transaction *transaction = eviction->transaction;
+    SEAM("take");
     if (busy && transaction != NULL) {
         refused(eviction);
     }
@@ -217,22 +223,32 @@ bool eviction_answered(struct session *session, uint64_t id, bool busy)
     return true;
 }
 
+/* Would a grant to the transaction's group give this instance something? */
+static bool may_be_granted(const struct transaction *transaction, const struct instance *instance)
+{
+    struct policy_instance_view view;
+    if (!transaction_same_group(transaction->trigger, instance)) {
+        return false;
+    }
+    policy_instance_read(instance->policy, &view);
+    return instance->session == transaction->session || view.has_request;
+}
+
+/* An answer that is still to come gives back all that the owner holds when it
+ * comes. So nothing may be granted to an owner in question, however long it takes:
+ * the timeout is for the others. */
 bool evictions_pending(const struct transaction *transaction)
 {
-    const struct daemon *daemon = transaction->daemon;
-    int64_t now = now_ns();
-    for (const struct eviction *eviction = daemon->evictions; eviction != NULL;
-         eviction = eviction->next) {
+    const struct eviction *eviction;
+    DL_FOREACH(transaction->daemon->evictions, eviction)
+    {
         if (eviction->transaction == transaction) {
             return true;
-        }
-        if (now - eviction->asked_ns >= daemon->evict_timeout_ns) {
-            continue;
         }
         for (const struct instance *instance = eviction->session->instances; instance != NULL;
              instance = instance->hh.next) {
             if (instance->owner_slot == eviction->owner_slot &&
-                transaction_same_group(transaction->trigger, instance)) {
+                may_be_granted(transaction, instance)) {
                 return true;
             }
         }

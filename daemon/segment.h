@@ -10,7 +10,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <uthash.h>
 
 #include "driver.h"
 
@@ -26,8 +25,8 @@ struct segment {
     unsigned char legacy_handle[64];
 
     struct segment *next; /* in the list or stack that owns it */
+    struct segment *prev; /* in a block, or among what a session owes */
     bool taken;           /* a transaction under way wants it for a new block */
-    UT_hash_handle hh;    /* session.segments, by id */
 };
 
 #endif

@@ -118,25 +118,10 @@ int session_legacy_helper(struct session *session, struct legacy_helper **helper
 
 /* -------------------------------------------------------------- segments */
 
-static void session_hold(struct session *session, struct segment *segment)
-{
-    HASH_ADD(hh, session->segments, id, sizeof(segment->id), segment);
-    session->held_size += segment->size;
-}
-
-static void session_unhold(struct session *session, struct segment *segment)
-{
-    HASH_DELETE(hh, session->segments, segment);
-    session->held_size -= segment->size;
-}
-
 void let_go(struct daemon *daemon, struct segment *list)
 {
     if (daemon->reclaim != NULL) {
         reclaim_thread_submit(daemon->reclaim, list);
-        if (list != NULL) {
-            drain_watch(daemon);
-        }
         return;
     }
     while (list != NULL) { /* the daemon is ending, its threads have */
@@ -160,7 +145,7 @@ void segments_to_driver(struct session *session, struct segment *list)
     while (list != NULL) {
         struct segment *segment = list;
         list = segment->next;
-        session_unhold(session, segment);
+        session->held_size -= segment->size;
         books_drain_lent(&daemon->books, segment->size, now_ns());
         if (segment->legacy_key != 0) {
             free(segment); /* the helper is killed with the session */
@@ -168,6 +153,7 @@ void segments_to_driver(struct session *session, struct segment *list)
             segment->next = released;
             released = segment;
         }
+        drain_watch(daemon);
     }
     let_go(daemon, released);
 }
@@ -180,7 +166,7 @@ void segments_to_pool(struct session *session, struct segment *list)
         struct segment *segment = list;
         list = segment->next;
         segment->next = NULL;
-        session_unhold(session, segment);
+        session->held_size -= segment->size;
         if (segment->legacy_key != 0) {
             session_free_legacy(session, segment);
             continue;
@@ -197,6 +183,9 @@ void segments_to_pool(struct session *session, struct segment *list)
 
 void cached_to_driver(struct daemon *daemon, struct segment *list)
 {
+    if (list != NULL) {
+        drain_watch(daemon);
+    }
     for (struct segment *segment = list; segment != NULL; segment = segment->next) {
         books_drain_cached(&daemon->books, segment->size, now_ns());
     }
@@ -221,16 +210,17 @@ struct block *block_create(struct instance *instance, uint64_t size)
 
 void block_add_segment(struct block *block, struct segment *segment)
 {
-    LL_APPEND(block->segments, segment);
-    session_hold(block->instance->session, segment);
+    DL_APPEND(block->segments, segment);
+    block->instance->session->held_size += segment->size;
 }
 
 static void owe(struct session *session, struct segment *list)
 {
     if (list != NULL && session->owed == NULL) {
         session->owed_since_ns = now_ns();
+        connection_watch(session->connection);
     }
-    LL_CONCAT(session->owed, list);
+    DL_CONCAT(session->owed, list);
 }
 
 void block_end(struct block *block, enum block_end how)
@@ -273,7 +263,7 @@ static struct segment *owed_take(struct session *session, uint64_t id, bool lega
         segment = segment->next;
     }
     if (segment != NULL) {
-        LL_DELETE(session->owed, segment);
+        DL_DELETE(session->owed, segment);
     }
     return segment;
 }
@@ -361,6 +351,12 @@ int session_register(struct session *session, const struct policy_registration *
     instance->id = ++session->last_instance_id;
     policy_instance_set_data(instance->policy, instance);
     HASH_ADD(hh, session->instances, id, sizeof(instance->id), instance);
+    if (instance->hh.tbl == NULL) {
+        policy_unregister(daemon->policy, instance->policy);
+        owner_slot_put(session, instance->owner_slot);
+        free(instance);
+        return CUBIEMEM_HOST_MEMORY;
+    }
     if (instance->id == 1) {
         session->contextless = true;
         books_context_coming(&daemon->books, now_ns());
@@ -447,7 +443,7 @@ void session_end(struct session *session)
     }
     segments_to_driver(session, session->owed);
     session->owed = NULL;
-    assert(session->segments == NULL && session->held_size == 0);
+    assert(session->held_size == 0);
     session_context_ready(session);
     books_context_gone(&daemon->books, now_ns());
     if (session->legacy != NULL) {
@@ -496,7 +492,7 @@ static void drain_tick(uv_timer_t *timer)
 
 void drain_watch(struct daemon *daemon)
 {
-    if (!uv_is_active((uv_handle_t *)&daemon->drain_timer)) {
+    if (!daemon->shutting_down && !uv_is_active((uv_handle_t *)&daemon->drain_timer)) {
         daemon->drain_timer.data = daemon;
         uv_timer_start(&daemon->drain_timer, drain_tick, 1, 100);
     }

@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define HASH_NONFATAL_OOM 1 /* a daemon does not end because one client's table is full */
 #include <uthash.h>
 
 #include "control_page.h"
@@ -35,7 +37,7 @@ struct block {
     uint64_t size;
     uint64_t generation;
     enum cubiemem_handle_kind kind;
-    struct segment *segments; /* by `next`, in the order of the range; legacy: one */
+    struct segment *segments; /* list, in the order of the range; legacy: one */
     struct instance *instance;
     bool kept;           /* a transaction keeps it whole for its successor */
     struct block *next;  /* in a list of blocks that are going */
@@ -63,10 +65,9 @@ struct session {
 
     struct instance *instances; /* hash */
     uint64_t last_instance_id;
-    struct segment *segments; /* hash by id: everything it holds */
-    struct segment *owed;     /* list by `next`: to be given back */
+    struct segment *owed; /* list: replaced, to be given back */
     int64_t owed_since_ns;
-    uint64_t held_size; /* bytes of `segments` */
+    uint64_t held_size; /* bytes of the segments in its blocks and of those owed */
     uint64_t pinned_size;
     struct control_page *pages;
     uint32_t n_pages;

@@ -10,12 +10,10 @@
 #include <utlist.h>
 
 #include "answer.h"
-#include "checked.h"
 #include "dispatch.h"
 #include "eviction.h"
-#include "legacy.h"
 #include "log.h"
-#include "status.h"
+#include "seam.h"
 
 #define MAX_TRIES 4
 
@@ -35,16 +33,34 @@ bool transaction_same_group(const struct instance *a, const struct instance *b)
     return left.shared ? left.identity.uid == right.identity.uid : a->session == b->session;
 }
 
+/* An instance of the transaction's group. Whoever asked may be gone while the plan
+ * still has members: they stay locked until it is undone. NULL: nobody is left. */
+static const struct instance *member_of_group(const struct transaction *transaction)
+{
+    const struct policy_plan *plan = transaction->plan;
+    if (transaction->trigger != NULL) {
+        return transaction->trigger;
+    }
+    for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
+        if (plan->members[i].instance != NULL) {
+            return policy_instance_data(plan->members[i].instance);
+        }
+    }
+    return NULL;
+}
+
 bool transaction_locks(const struct instance *instance, bool waiting_too)
 {
-    const struct transaction *transaction = instance->session->daemon->transactions;
-    while (transaction != NULL &&
-           (transaction->trigger == NULL ||
-            (transaction->state == TRANSACTION_WAITING && !waiting_too) ||
-            !transaction_same_group(transaction->trigger, instance))) {
-        transaction = transaction->next;
+    const struct transaction *transaction;
+    DL_FOREACH(instance->session->daemon->transactions, transaction)
+    {
+        const struct instance *member = member_of_group(transaction);
+        if ((transaction->state != TRANSACTION_WAITING || waiting_too) && member != NULL &&
+            transaction_same_group(member, instance)) {
+            return true;
+        }
     }
-    return transaction != NULL;
+    return false;
 }
 
 bool transaction_reserves(const struct instance *instance)
@@ -54,7 +70,7 @@ bool transaction_reserves(const struct instance *instance)
     {
         const struct policy_plan *plan = transaction->plan;
         for (size_t i = 0; plan != NULL && i < plan->n_members; i++) {
-            if (plan->members[i].instance == instance->policy) {
+            if (plan->members[i].instance == instance->policy && plan->members[i].requester) {
                 return true;
             }
         }
@@ -170,6 +186,7 @@ static void grant(struct transaction *transaction)
         refuse(transaction, status, NULL);
         return;
     }
+    SEAM("grant");
     daemon->last_grant = number;
     backing_apply(&transaction->backing);
     backing_finish(&transaction->backing);
@@ -187,7 +204,7 @@ static void grant(struct transaction *transaction)
 
 /* --------------------------------------------------------------- creating */
 
-static void creating_done(struct transaction *transaction)
+void transaction_created(struct transaction *transaction)
 {
     if (transaction->job_running || transaction->legacy_wants != NULL) {
         return;
@@ -214,263 +231,6 @@ static void creating_done(struct transaction *transaction)
         return;
     }
     refuse(transaction, failure, NULL);
-}
-
-/* A helper's allocation as a segment, lent. */
-static struct segment *legacy_segment(struct daemon *daemon, const struct legacy_block *made,
-                                      uint64_t block_id)
-{
-    struct segment *segment = calloc(1, sizeof(*segment));
-    if (segment != NULL) {
-        segment->id = atomic_fetch_add(&daemon->device.next_id, 1) + 1;
-        segment->size = made->size;
-        segment->fd = -1;
-        segment->legacy_key = made->generation;
-        segment->block_id = block_id;
-        memcpy(segment->legacy_handle, made->handle, sizeof(segment->legacy_handle));
-    }
-    return segment;
-}
-
-static void legacy_made(int status, CUresult result, const struct legacy_block *made, void *data)
-{
-    struct legacy_want *want = data;
-    struct transaction *transaction = want->transaction;
-    struct daemon *daemon = transaction->daemon;
-    struct backing_part *part = &transaction->backing.parts[want->part];
-    LL_DELETE(transaction->legacy_wants, want);
-    if (status == CUBIEMEM_OK && part->block != NULL) {
-        part->segment = legacy_segment(daemon, made, part->block->id);
-        status = part->segment != NULL ? CUBIEMEM_OK : CUBIEMEM_HOST_MEMORY;
-    }
-    if (part->segment != NULL) {
-        books_lend_new(&daemon->books, part->size);
-    } else {
-        books_unpromise(&daemon->books, part->size);
-    }
-    if (status != CUBIEMEM_OK && part->block != NULL) {
-        transaction->failure = status;
-        transaction->cu_result = result;
-    }
-    free(want);
-    creating_done(transaction);
-}
-
-/* Asks the helpers for what the plan has of legacy blocks. */
-static void make_legacy(struct transaction *transaction)
-{
-    struct backing *backing = &transaction->backing;
-    for (size_t i = 0; i < backing->n_parts; i++) {
-        struct backing_part *part = &backing->parts[i];
-        if (part->segment != NULL || !backing_part_is_legacy(part)) {
-            continue;
-        }
-        struct legacy_want *want = malloc(sizeof(*want));
-        struct legacy_helper *helper;
-        int status = want == NULL || part->block == NULL
-                         ? CUBIEMEM_HOST_MEMORY
-                         : session_legacy_helper(part->block->instance->session, &helper);
-        if (status == CUBIEMEM_OK) {
-            *want = (struct legacy_want){transaction, i, NULL};
-            status = legacy_helper_alloc(helper, part->size, legacy_made, want);
-        }
-        if (status != CUBIEMEM_OK) {
-            free(want);
-            books_unpromise(&transaction->daemon->books, part->size);
-            transaction->failure = part->block != NULL ? status : transaction->failure;
-            continue;
-        }
-        LL_PREPEND(transaction->legacy_wants, want);
-    }
-}
-
-/* The created segments take the places of the parts that were missing. */
-static void place_created(struct transaction *transaction)
-{
-    struct daemon *daemon = transaction->daemon;
-    struct backing *backing = &transaction->backing;
-    size_t at = 0;
-    for (size_t i = 0; i < backing->n_parts; i++) {
-        struct backing_part *part = &backing->parts[i];
-        if (part->segment != NULL || backing_part_is_legacy(part)) {
-            continue;
-        }
-        if (transaction->job.n_created == 0) {
-            books_unpromise(&daemon->books, part->size);
-            continue;
-        }
-        struct segment *segment = transaction->job.created[at++];
-        books_lend_new(&daemon->books, segment->size);
-        if (part->block != NULL) {
-            part->segment = segment;
-        } else { /* nobody has seen it: as good as new for anybody, through the driver */
-            segment->next = NULL;
-            books_return(&daemon->books, segment->size);
-            cached_to_driver(daemon, segment);
-        }
-    }
-}
-
-static void job_done(struct grant_job *job)
-{
-    struct transaction *transaction = job->data;
-    struct daemon *daemon = transaction->daemon;
-    transaction->job_running = false;
-    place_created(transaction);
-    daemon_read_device(daemon, job);
-    if (job->status != CUBIEMEM_OK) {
-        transaction->failure = job->status;
-        transaction->cu_result = job->cu_result;
-    }
-    for (size_t i = 0; i < job->n_release; i++) { /* only when the thread was cancelled */
-        if (job->release[i] != NULL) {
-            let_go(daemon, job->release[i]);
-        }
-    }
-    if (transaction->failure == CUBIEMEM_OK && transaction->session != NULL) {
-        make_legacy(transaction);
-    } else {
-        books_unpromise(&daemon->books, transaction->backing.legacy_missing);
-    }
-    creating_done(transaction);
-}
-
-static bool job_fill(struct transaction *transaction, struct segment *release)
-{
-    struct grant_job *job = &transaction->job;
-    struct backing *backing = &transaction->backing;
-    size_t n_release;
-    struct segment *segment;
-    LL_COUNT(release, segment, n_release);
-    free(job->release);
-    free(job->created);
-    free(transaction->job_sizes);
-    memset(job, 0, sizeof(*job));
-    job->release = calloc(n_release + 1, sizeof(job->release[0]));
-    job->created = calloc(backing->n_parts + 1, sizeof(job->created[0]));
-    transaction->job_sizes = calloc(backing->n_parts + 1, sizeof(transaction->job_sizes[0]));
-    if (job->release == NULL || job->created == NULL || transaction->job_sizes == NULL) {
-        return false;
-    }
-    while (release != NULL) {
-        segment = release;
-        release = segment->next;
-        segment->next = NULL;
-        books_drain_cached(&transaction->daemon->books, segment->size, now_ns());
-        job->release[job->n_release++] = segment;
-    }
-    for (size_t i = 0; i < backing->n_parts; i++) {
-        if (backing->parts[i].segment == NULL && !backing_part_is_legacy(&backing->parts[i])) {
-            transaction->job_sizes[job->n_sizes++] = backing->parts[i].size;
-        }
-    }
-    job->sizes = transaction->job_sizes;
-    return true;
-}
-
-static void create(struct transaction *transaction)
-{
-    struct daemon *daemon = transaction->daemon;
-    struct backing *backing = &transaction->backing;
-    uint64_t missing = backing->missing + backing->legacy_missing;
-    uint64_t creatable = books_creatable(&daemon->books);
-    struct segment *release = NULL;
-    if (missing > creatable) {
-        release = pool_evict(daemon->pool, transaction->session->identity.uid,
-                             missing - creatable);
-    }
-    if (!job_fill(transaction, release)) {
-        cached_to_driver(daemon, release);
-        refuse(transaction, CUBIEMEM_HOST_MEMORY, NULL);
-        return;
-    }
-    books_promise(&daemon->books, missing);
-    if (transaction->job.n_release > 0) {
-        drain_watch(daemon);
-    }
-    waiting_leave(transaction); /* it has what it waited for */
-    transaction->state = TRANSACTION_CREATING;
-    transaction->job_running = true;
-    transaction->job.data = transaction;
-    transaction->job.done = job_done;
-    grant_thread_submit(daemon->grant, &transaction->job);
-}
-
-/* --------------------------------------------------------------- yielding */
-
-/* Gives up, in the policy and with the client, the arrays in blocks that are
- * about to be replaced and not kept: their memory is needed first. */
-static void yield_member(struct daemon *daemon, const struct policy_plan_member *member,
-                         struct instance *instance)
-{
-    uint64_t *block_ids = calloc(member->n_dropped + 1, sizeof(*block_ids));
-    size_t n = 0;
-    if (block_ids == NULL) {
-        return;
-    }
-    for (size_t i = 0; i < member->n_dropped; i++) {
-        block_ids[n++] = ((const struct block *)member->dropped[i]->data)->id;
-    }
-    Cubiemem__Yield yield = CUBIEMEM__YIELD__INIT;
-    yield.has_yield_id = yield.has_instance_id = true;
-    yield.yield_id = ++daemon->last_yield_id;
-    yield.instance_id = instance->id;
-    yield.block_ids = block_ids;
-    yield.n_block_ids = n;
-    Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
-    message.yield = &yield;
-    answer_event(instance->session, &message);
-    free(block_ids);
-}
-
-static bool start_yield(struct transaction *transaction)
-{
-    struct daemon *daemon = transaction->daemon;
-    struct policy_plan *plan = transaction->plan;
-    backing_undo(&transaction->backing, daemon, plan);
-    bool any = false;
-    for (size_t i = 0; i < plan->n_members; i++) {
-        struct policy_plan_member *member = &plan->members[i];
-        if (member->instance != NULL && member->n_dropped > 0) {
-            yield_member(daemon, member, policy_instance_data(member->instance));
-            any = true;
-        }
-    }
-    policy_abort(daemon->policy, plan);
-    transaction->plan = NULL;
-    for (size_t i = 0; any && i < plan->n_members; i++) {
-        struct policy_plan_member *member = &plan->members[i];
-        for (size_t a = 0; member->n_dropped > 0 && a < member->n_arrays; a++) {
-            policy_release_label(daemon->policy, member->instance, member->arrays[a].label);
-        }
-    }
-    policy_plan_destroy(plan);
-    while (daemon->gone != NULL) {
-        struct block *block = daemon->gone;
-        daemon->gone = block->next;
-        block_end(block, BLOCK_OWED);
-    }
-    transaction->state = TRANSACTION_YIELDING;
-    transaction->yielded |= any;
-    return any;
-}
-
-/* Members of a shared group are of one user; whoever of it owes may be one. */
-static bool may_owe_to(const struct session *session, const struct transaction *transaction)
-{
-    return session == transaction->session ||
-           session->identity.uid == transaction->session->identity.uid;
-}
-
-static bool still_owed(const struct daemon *daemon, const struct transaction *transaction)
-{
-    for (const struct session *session = daemon->sessions; session != NULL;
-         session = session->next) {
-        if (session->owed != NULL && may_owe_to(session, transaction)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* --------------------------------------------------------------- planning */
@@ -588,13 +348,34 @@ static void fetch(struct transaction *transaction, struct policy_refusal *refusa
     if (missing == 0) {
         grant(transaction);
     } else if (missing <= its_free(transaction)) {
-        create(transaction);
-    } else if (start_yield(transaction)) {
+        waiting_leave(transaction); /* it has what it waited for */
+        transaction->state = TRANSACTION_CREATING;
+        status = creation_start(transaction);
+        if (status != CUBIEMEM_OK) {
+            refuse(transaction, status, NULL);
+        }
+    } else if (yield_start(transaction)) {
         transactions_wake(daemon);
     } else if (waiting_may(transaction)) {
         wait_for_memory(transaction);
     } else {
         refuse(transaction, CUBIEMEM_NO_MEMORY, refusal);
+    }
+}
+
+/* What a member of the group holds is in question: nothing can be said before the
+ * answer is there, but that the time to wait is over. */
+static void plan_when_answered(struct transaction *transaction)
+{
+    struct policy_refusal refusal = {.why = "an owner of its group was asked for its arrays and "
+                                            "has not answered",
+                                     .asked = UINT64_MAX};
+    if (waiting_may(transaction)) {
+        wait_for_memory(transaction);
+    } else if (transaction->wait.since_ns != 0) {
+        refuse(transaction, CUBIEMEM_NO_MEMORY, &refusal);
+    } else {
+        transaction->state = TRANSACTION_EVICTING;
     }
 }
 
@@ -608,8 +389,8 @@ static void transaction_plan(struct transaction *transaction)
         refuse(transaction, CUBIEMEM_CANCELLED, NULL);
         return;
     }
-    if (evictions_pending(transaction)) { /* what a member of the group holds is in question */
-        transaction->state = TRANSACTION_EVICTING;
+    if (evictions_pending(transaction)) {
+        plan_when_answered(transaction);
         return;
     }
     struct policy_refusal refusal = {0};
@@ -655,15 +436,14 @@ static bool grant_from_hand(struct transaction *transaction)
 {
     struct daemon *daemon = transaction->daemon;
     struct policy_refusal refusal = {0};
-    uint64_t free_size = is_undecided_before(transaction) ? 0 : its_free(transaction);
     if (!daemon->books.device_known || evictions_pending(transaction) ||
-        policy_plan(daemon->policy, transaction->trigger->policy, free_size, false,
-                    &transaction->plan, &refusal) != CUBIEMEM_OK) {
+        make_plan(transaction, &refusal) != CUBIEMEM_OK) {
         return false;
     }
     struct policy_plan *plan = transaction->plan;
-    if (plan->wanted > plan->replaced + pool_size(daemon->pool) ||
-        (plan->partition.chunks > 1 && plan->wanted > plan->replaced) ||
+    bool needs_more = plan->wanted > plan->replaced;
+    if (plan->n_victims > 0 || plan->wanted > plan->replaced + pool_size(daemon->pool) ||
+        (needs_more && (plan->partition.chunks > 1 || is_undecided_before(transaction))) ||
         is_cut_too_fine(transaction, plan)) {
         drop_plan(transaction); /* a fresh reading may change it */
         return false;
@@ -792,19 +572,6 @@ bool transaction_cancel(struct instance *instance)
     return true;
 }
 
-void transactions_earmark_yielded(struct session *session, uint64_t size)
-{
-    struct transaction *transaction;
-    DL_FOREACH(session->daemon->transactions, transaction)
-    {
-        if (transaction->state == TRANSACTION_YIELDING &&
-            may_owe_to(session, transaction)) {
-            transaction_earmark(transaction, size);
-            return;
-        }
-    }
-}
-
 /* Would it be asked to wait again? */
 static bool still_waits(struct transaction *transaction)
 {
@@ -832,7 +599,7 @@ void transactions_wake(struct daemon *daemon)
     struct transaction *transaction, *next;
     DL_FOREACH_SAFE(daemon->transactions, transaction, next)
     {
-        if ((transaction->state == TRANSACTION_YIELDING && !still_owed(daemon, transaction)) ||
+        if ((transaction->state == TRANSACTION_YIELDING && !yield_is_owed(transaction)) ||
             (transaction->state == TRANSACTION_EVICTING && !evictions_pending(transaction))) {
             read_then_plan(transaction);
         }

@@ -41,6 +41,7 @@ struct backing_part {
     struct block *from;      /* held by this replaced block; NULL: cached or created */
     uint64_t size;
     enum cubiemem_handle_kind kind;
+    bool missing; /* nothing was there for it: the grant thread or a helper makes it */
 };
 
 /* What stands behind a plan's new blocks. */
@@ -98,9 +99,6 @@ bool transaction_same_group(const struct instance *a, const struct instance *b);
 /* Bytes that came back for this transaction are kept from others. */
 void transaction_earmark(struct transaction *transaction, uint64_t size);
 
-/* What it replaces is on its way back: kept for the one that asked for it. */
-void transactions_earmark_yielded(struct session *session, uint64_t size);
-
 /* The session, or the instance, is about to end. */
 void transactions_forget_session(struct daemon *daemon, struct session *session);
 void transactions_forget_instance(struct daemon *daemon, const struct instance *instance);
@@ -114,6 +112,19 @@ void transactions_wake(struct daemon *daemon);
 
 /* A job's reading goes into the books. */
 void daemon_read_device(struct daemon *daemon, const struct grant_job *job);
+
+/* creation.c */
+/* Promises and makes what the backing misses; transaction_created() is called at the
+ * end, from the loop. HOST_MEMORY: nothing was begun. */
+int creation_start(struct transaction *transaction);
+void transaction_created(struct transaction *transaction);
+
+/* yield.c */
+/* Undoes the plan and asks for what it replaces. False: it replaces nothing. */
+bool yield_start(struct transaction *transaction);
+bool yield_is_owed(const struct transaction *transaction);
+/* Bytes of it have come back: kept for the one that asked for them. */
+void transactions_earmark_yielded(struct session *session, uint64_t size);
 
 /* backing.c */
 /* Finds what there is behind the plan's new blocks and lists what is missing.

@@ -87,6 +87,8 @@ static int compare_labels(const void *a, const void *b, void *arg)
     return order != 0 ? order : (int)left - (int)right;
 }
 
+#define FEW 16 /* as cheap to compare each with each */
+
 /* The first array whose label stands before it already; n if there is none. By
  * sorting: labels are a peer's, and n of them must not cost n * n. */
 static size_t find_duplicate(const struct array *arrays, size_t n)
@@ -94,6 +96,16 @@ static size_t find_duplicate(const struct array *arrays, size_t n)
     uint16_t order[LIMIT_ARRAYS_PER_BATCH];
     size_t found = n;
 
+    if (n <= FEW) {
+        for (size_t i = 1; i < n; i++) {
+            for (size_t j = 0; j < i; j++) {
+                if (strcmp(arrays[i].label, arrays[j].label) == 0) {
+                    return i;
+                }
+            }
+        }
+        return n;
+    }
     for (size_t i = 0; i < n; i++) {
         order[i] = (uint16_t)i;
     }
@@ -147,24 +159,28 @@ int arrays_check(const struct array *arrays, size_t n, size_t *culprit_p, const 
 
 struct array *arrays_copy(const struct array *arrays, size_t n)
 {
-    struct array *copy = calloc(n > 0 ? n : 1, sizeof(*copy));
-
+    size_t size = n * sizeof(*arrays);
+    for (size_t i = 0; i < n; i++) {
+        size += arrays[i].rank * sizeof(arrays[i].shape[0]) + strlen(arrays[i].label) + 1;
+    }
+    struct array *copy = malloc(size > 0 ? size : 1);
     if (copy == NULL) {
         return NULL;
     }
+    /* The structs, then the shapes, which want their alignment, then the labels. */
+    int64_t *shapes = (int64_t *)(void *)(copy + n);
     for (size_t i = 0; i < n; i++) {
-        size_t shape_size = arrays[i].rank * sizeof(arrays[i].shape[0]);
-
         copy[i] = arrays[i];
-        copy[i].label = strdup(arrays[i].label);
-        copy[i].shape = malloc(shape_size > 0 ? shape_size : 1);
-        if (copy[i].label == NULL || copy[i].shape == NULL) {
-            arrays_free(copy, i + 1);
-            return NULL;
+        copy[i].shape = shapes;
+        if (arrays[i].rank > 0) {
+            memcpy(shapes, arrays[i].shape, arrays[i].rank * sizeof(shapes[0]));
         }
-        if (shape_size > 0) {
-            memcpy(copy[i].shape, arrays[i].shape, shape_size);
-        }
+        shapes += arrays[i].rank;
+    }
+    char *labels = (char *)shapes;
+    for (size_t i = 0; i < n; i++) {
+        copy[i].label = labels;
+        labels = stpcpy(labels, arrays[i].label) + 1;
     }
     return copy;
 }

@@ -48,8 +48,9 @@ bool array_bytes(const struct array *array, uint64_t n, uint64_t *bytes_p);
 int arrays_check(const struct array *arrays, size_t n, size_t *culprit_p,
                  const char **why_p);
 
-/* Deep copies; NULL when host memory is short. */
+/* A deep copy in one piece, to be given to free(); NULL when host memory is short. */
 struct array *arrays_copy(const struct array *arrays, size_t n);
+/* Arrays that were put together one by one: their labels, shapes and themselves. */
 void arrays_free(struct array *arrays, size_t n);
 
 #endif

@@ -12,7 +12,7 @@
 
 void request_free(struct request *request)
 {
-    arrays_free(request->arrays, request->n);
+    free(request->arrays);
     free(request->hashes);
     *request = (struct request){ 0 };
 }

@@ -69,12 +69,12 @@ def die_with_parent():
 class Daemon:
     """A cubiememd of its own, on a private socket; its log can be read."""
 
-    def __init__(self, folder, device, *options, environment=None):
+    def __init__(self, folder, device, *options, environment=None, program="cubiememd"):
         self.path = os.path.join(folder, "daemon.sock")
         self.log_path = os.path.join(folder, f"log-{time.monotonic_ns()}")
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [STAGE / "cubiememd", "--device", device, "--socket", self.path, *options],
+                [STAGE / program, "--device", device, "--socket", self.path, *options],
                 stderr=log, env={**os.environ, **(environment or {})},
                 preexec_fn=die_with_parent,
             )
@@ -114,6 +114,7 @@ class DaemonCase(unittest.TestCase):
     device = "sim:64MiB"
     options = ()
     environment = None
+    program = "cubiememd"
 
     @classmethod
     def setUpClass(cls):
@@ -121,7 +122,12 @@ class DaemonCase(unittest.TestCase):
         cls.folder = cls.scratch.name
         os.chmod(cls.folder, 0o755)
         cls.messages = messages_generate(cls.folder)
-        cls.daemon = Daemon(cls.folder, cls.device, *cls.options, environment=cls.environment)
+        cls.start_daemon()
+
+    @classmethod
+    def start_daemon(cls):
+        cls.daemon = Daemon(cls.folder, cls.device, *cls.options, environment=cls.environment,
+                            program=cls.program)
 
     @classmethod
     def tearDownClass(cls):

@@ -78,8 +78,9 @@ class WaitCase(DaemonCase):
         response = message.response
         kept = {s.segment_id for b in response.blocks for s in b.segments if s.held}
         self.give_back(client, response.dropped_blocks, kept)
-        for block in response.blocks:
-            client.blocks[block.block_id] = [s.segment_id for s in block.segments]
+        for block in response.blocks:  # one that it has already has no segments here
+            if block.segments:
+                client.blocks[block.block_id] = [s.segment_id for s in block.segments]
         return response
 
     def take(self, client, arrays, **options):
@@ -173,8 +174,7 @@ class WaitTest(WaitCase):
         number = self.ask(first, [self.fixed(50)], wait=LONG)
         self.waiting(first)
         same = self.take(holder, [self.fixed(40)])
-        self.assertEqual(len(same.blocks), 1)
-        self.assertTrue(same.blocks[0].segments[0].held)
+        self.assertFalse([s for b in same.blocks for s in b.segments if not s.held])
         self.take(holder, [self.array("p", [MIB], memory=self.messages.PINNED)])
         self.take(holder, [self.fixed(40)], wait=LONG)
         # Less of it: what it gives up backs it, whoever waits.
@@ -298,6 +298,13 @@ class WaitTest(WaitCase):
         holder, first, second = [self.join(n) for n in ("holder", "first", "second")]
         self.take(holder, [self.fixed(40)])
         fds = self.daemon.fds()
+        for _ in range(20):
+            gone = self.join("gone")
+            self.ask(gone, [self.fixed(60)], wait=LONG)
+            self.waiting(gone)
+            gone.socket.close()
+        self.waiting()
+        wait_until(lambda: self.daemon.fds() < fds + 10, "their descriptors are closed")
         gone = self.join("gone")
         self.ask(gone, [self.fixed(60)], wait=LONG)
         self.waiting(gone)
@@ -307,7 +314,6 @@ class WaitTest(WaitCase):
         self.granted(first, number)
         self.waiting()
         self.assertEqual(self.status()["promised_bytes"], 0)
-        wait_until(lambda: self.daemon.fds() <= fds + 1, "its descriptors are closed")
         self.take(second, [self.fixed(14)])
 
     def test_an_instance_that_goes_waits_no_more(self):

@@ -69,6 +69,16 @@ bool harness_stage_path(const char *name, char *path_p, size_t path_size)
     return false;
 }
 
+/* Programs that are not in the stage find the simulated driver there. */
+static void point_to_simulated_driver(void)
+{
+    char path[4096];
+
+    if (harness_stage_path("libcubiemem-sim.so", path, sizeof(path))) {
+        setenv("CUBIEMEM_SIM", path, 0);
+    }
+}
+
 /* --------------------------------------------------------------- the end */
 
 static void remove_dir(const char *path)
@@ -152,6 +162,7 @@ void harness_prepare(const char *device, struct harness *harness_p)
     }
     snprintf(harness.socket, sizeof(harness.socket), "%s/socket", harness.dir);
     snprintf(harness.log, sizeof(harness.log), "%s/log", harness.dir);
+    point_to_simulated_driver();
     *harness_p = harness;
     current = harness_p;
     if (!registered) {

@@ -186,10 +186,10 @@ static void copies_share_nothing(void **state)
     assert_string_equal(copy[0].label, "a");
     assert_int_equal(copy[0].shape[1], 3);
     assert_string_equal(copy[1].label, "scalar");
-    arrays_free(copy, 2);
+    free(copy);
     copy = arrays_copy(NULL, 0);
     assert_non_null(copy);
-    arrays_free(copy, 0);
+    free(copy);
     arrays_free(NULL, 5);
 }
 
