@@ -1,12 +1,12 @@
 /*
- * test_faults - the k-th driver call, allocation or system call of a program fails
+ * test_fault_program - the k-th driver call, allocation or system call of a program fails
  *
  * A program does one of everything with the library: connects, registers, allocates,
  * works, replaces, releases, leaves. It is run again and again, and each time one more
  * thing goes wrong in it: of each kind of call the first, then the second, until there
  * are no more. Whatever fails, the program gets a status that is documented, can do it
- * all once more when nothing fails, and leaves nothing behind in the daemon. The same
- * with the driver calls of the daemon.
+ * all once more when nothing fails, and leaves nothing behind in the daemon, nor open in
+ * itself. The daemon's own calls fail in test_faults.py.
  *
  * Every attempt is a process of its own, so that none inherits the damage of another.
  */
@@ -425,39 +425,7 @@ static void try_all(struct attempt attempt, const struct role *witness)
     }
 }
 
-/* -------------------------------------------------------------- the daemon's own calls */
-
-static void daemon_story(int fd, const void *argument)
-{
-    int status = story(argument);
-
-    for (int i = 0; status != CUBIEMEM_OK && i < 20; i++) {
-        status = story(argument); /* its fault is over */
-    }
-    role_tell(fd, &status, sizeof(status));
-}
-
-static void daemon_attempt(const char *symbol, int k)
-{
-    char variable[128];
-    const char *const variables[] = {variable, NULL};
-    const struct harness_options options = {.variables = variables};
-    struct role witness, role;
-    struct harness harness;
-    int status;
-
-    snprintf(variable, sizeof(variable), "CUBIEMEM_SIM_FAULTS=%s:%d=999", symbol, k);
-    harness_start("sim:64MiB", &options, &harness);
-    role_start(&witness, "witness", witness_run, &harness);
-    role_start(&role, "story", daemon_story, &harness);
-    role_hear(role.fd, &status, sizeof(status));
-    role_finish(&role);
-    expect(status == CUBIEMEM_OK, "%s %d of the daemon: the story never works again: %s", symbol, k,
-           cubiemem_status_name(status));
-    check_clean(&witness);
-    role_kill(&witness);
-    harness_stop(&harness);
-}
+/* ------------------------------------------------------------------------- all of it */
 
 int main(void)
 {
@@ -466,8 +434,6 @@ int main(void)
         DRIVER_CUDA_MAP(SYMBOL)
 #undef SYMBOL
     };
-    static const char *const daemon_symbols[] = {"cuMemCreate", "cuMemExportToShareableHandle",
-                                                 "cuMemRelease"};
     struct harness harness;
     struct role witness;
     char sim[4096];
@@ -489,10 +455,5 @@ int main(void)
     }
     role_kill(&witness);
     harness_stop(&harness);
-    for (size_t i = 0; i < sizeof(daemon_symbols) / sizeof(daemon_symbols[0]); i++) {
-        for (int k = 1; k <= 5; k++) {
-            daemon_attempt(daemon_symbols[i], k);
-        }
-    }
     return 0;
 }
