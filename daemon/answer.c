@@ -80,7 +80,7 @@ void answer_message(struct session *session, uint64_t request_id,
         sent.has_packet = true;
         sent.packet = connection_next_packet(session->connection);
     }
-    send_&sent(session->connection, &sent, &fds);
+    send_message(session->connection, &sent, &fds);
     answered(session, request_id);
 }
 
