@@ -511,6 +511,8 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
     /* Without memory nothing is unmapped, and the answer names no segment. */
     if (instance != NULL && closed != NULL) {
         await_work(instance);
+        /* It may be refused in the end, and the arrays are gone all the same. */
+        marks_shut(instance->owner);
         for (size_t i = 0; i < yield->n_block_ids; i++) {
             struct block_view *block = find_block(instance->blocks, yield->block_ids[i], &hint);
             if (block == NULL) {

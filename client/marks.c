@@ -359,6 +359,11 @@ void marks_close(struct owner *owner)
     }
 }
 
+void marks_shut(struct owner *owner)
+{
+    atomic_fetch_or(&owner->words->word, CONTROL_EVICTING);
+}
+
 bool marks_are_closed(struct owner *owner)
 {
     return atomic_load(&owner->words->word) == CONTROL_EVICTING;

@@ -47,6 +47,7 @@ void evictions_note_marks(struct daemon *daemon, const struct transaction *trans
 {
     policy_set_clock(daemon->policy, (uint64_t)now_ns());
     for (struct session *session = daemon->sessions; session != NULL; session = session->next) {
+        control_pages_look(session->pages);
         for (struct instance *instance = session->instances; instance != NULL;
              instance = instance->hh.next) {
             const struct control_owner *owner =

@@ -109,6 +109,7 @@ static const char *state_of(const struct session *session, bool over_limit)
     if (has_transaction(session)) {
         return "waiting";
     }
+    control_pages_look(session->pages);
     for (const struct instance *instance = session->instances; instance != NULL;
          instance = instance->hh.next) {
         if (!control_page_is_idle(session->pages, instance->owner_slot)) {
@@ -152,24 +153,22 @@ static json_t *client_report(const struct session *session)
 
 /* ----------------------------------------------------------------- groups */
 
-static json_t *group_of(json_t *groups, const struct session *session,
+/* Looked up in `index`, for a client may have made thousands of them. */
+static json_t *group_of(json_t *groups, json_t *index, const struct session *session,
                         const struct policy_instance_view *view)
 {
-    size_t i;
-    json_t *group;
+    char key[CUBIEMEM_MAX_LABEL + 64];
     json_int_t client = view->shared ? 0 : (json_int_t)session->id;
-    json_t *name = text(view->group);
-    json_array_foreach(groups, i, group)
-    {
-        if (json_equal(json_object_get(group, "name"), name) &&
-            json_boolean_value(json_object_get(group, "shared")) == view->shared &&
-            json_integer_value(json_object_get(group, "uid")) == session->identity.uid &&
-            json_integer_value(json_object_get(group, "client")) == client) {
-            json_decref(name);
-            return group;
-        }
+    json_t *name = text(view->group), *group;
+    snprintf(key, sizeof(key), "%d %u %lld %s", view->shared, (unsigned)session->identity.uid,
+             (long long)client, name != NULL ? json_string_value(name) : "");
+    group = json_object_get(index, key);
+    if (group != NULL) {
+        json_decref(name);
+        return group;
     }
     group = json_object();
+    json_object_set(index, key, group);
     json_object_set_new(group, "name", name);
     json_object_set_new(group, "shared", json_boolean(view->shared));
     json_object_set_new(group, "uid", json_integer(session->identity.uid));
@@ -181,14 +180,14 @@ static json_t *group_of(json_t *groups, const struct session *session,
 
 static json_t *groups_report(const struct daemon *daemon)
 {
-    json_t *groups = json_array();
+    json_t *groups = json_array(), *index = json_object();
     for (const struct session *session = daemon->sessions; session != NULL;
          session = session->next) {
         for (const struct instance *instance = session->instances; instance != NULL;
              instance = instance->hh.next) {
             struct policy_instance_view view;
             policy_instance_read(instance->policy, &view);
-            json_t *group = group_of(groups, session, &view), *member = json_object();
+            json_t *group = group_of(groups, index, session, &view), *member = json_object();
             json_object_set_new(member, "client", bytes(session->id));
             json_object_set_new(member, "instance", text(view.name));
             json_object_set_new(member, "cap_bytes", bytes(view.cap));
@@ -197,6 +196,7 @@ static json_t *groups_report(const struct daemon *daemon)
             json_array_append_new(json_object_get(group, "members"), member);
         }
     }
+    json_decref(index);
     return groups;
 }
 

@@ -380,7 +380,7 @@ int main(void)
         }
     }
     end_all(seats, n, &watch);
-    expect(own_fds(&watch) == fds, "the daemon had %d descriptors and has %d", fds,
+    expect(own_fds(&watch) <= fds, "the daemon had %d descriptors and has %d", fds,
            own_fds(&watch));
     report((double)(measure_now_ns() - start_ns) * 1e-9);
     watch_close(&watch);
