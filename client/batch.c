@@ -78,24 +78,39 @@ int cubiemem_queue(struct cubiemem_instance *instance,
 /* What one allocate carries. */
 struct batch {
     struct cubiemem_instance *trigger;
+    const struct cubiemem_wait *wait; /* or NULL */
+    int64_t wait_end;                 /* when its time is over */
+    unsigned n_cancels;               /* of the trigger, when the call came */
     struct group *group;
     struct request_item *items;
     struct request **requests; /* the items', referenced */
     size_t n;
 };
 
-/* The group's turn: one allocate at a time. Books held. */
-static int begin_commit(struct cubiemem_client *client, struct group *group, int64_t deadline)
+/* Books held. */
+static int check_cancelled(const struct batch *batch)
 {
+    return batch->trigger->n_cancels == batch->n_cancels
+               ? CUBIEMEM_OK
+               : failure_set(CUBIEMEM_CANCELLED, "allocate of %.80s was cancelled",
+                             batch->trigger->name);
+}
+
+/* The group's turn: one allocate at a time. Books held. */
+static int begin_commit(struct cubiemem_client *client, struct batch *batch, int64_t deadline)
+{
+    struct group *group = batch->group;
     struct timespec end = clock_timespec(deadline);
-    while (group->committing) {
+    int status = CUBIEMEM_OK;
+    while (group->committing && status == CUBIEMEM_OK) {
         if (pthread_cond_timedwait(&client->changed, &client->books, &end) == ETIMEDOUT) {
             return failure_set(CUBIEMEM_TIMEOUT, "another allocate of group %s takes too long",
                                group->name);
         }
+        status = check_cancelled(batch);
     }
-    group->committing = true;
-    return CUBIEMEM_OK;
+    group->committing = status == CUBIEMEM_OK || group->committing;
+    return status;
 }
 
 static void end_commit(struct cubiemem_client *client, struct group *group)
@@ -225,7 +240,19 @@ static int commit(struct batch *batch, int64_t deadline, struct cubiemem_respons
     struct incoming *answer = NULL;
     int status = await_replaced(batch, deadline);
     if (status == CUBIEMEM_OK) {
-        status = parts_allocate(&parts, batch->trigger->id, batch->items, batch->n);
+        pthread_mutex_lock(&client->books);
+        status = check_cancelled(batch);
+        pthread_mutex_unlock(&client->books);
+    }
+    if (status == CUBIEMEM_OK) {
+        /* What has passed on this side counts, too. */
+        struct cubiemem_wait left = {.size = sizeof left};
+        if (batch->wait != NULL) {
+            left.timeout_ns = clock_left(batch->wait_end);
+            left.max_chunks = batch->wait->max_chunks;
+        }
+        status = parts_allocate(&parts, batch->trigger->id, batch->wait != NULL ? &left : NULL,
+                                batch->items, batch->n);
     }
     if (status != CUBIEMEM_OK) {
         return status;
@@ -240,20 +267,50 @@ static int commit(struct batch *batch, int64_t deadline, struct cubiemem_respons
     return status;
 }
 
-int cubiemem_allocate(struct cubiemem_instance *instance, struct cubiemem_response **response_p)
+static int check_wait(const struct cubiemem_wait *wait)
+{
+    if (wait != NULL && wait->size != sizeof *wait) {
+        return failure_set(CUBIEMEM_INVALID_REQUEST, "cubiemem_wait: .size is %zu, not %zu",
+                           wait->size, sizeof *wait);
+    }
+    if (wait != NULL && wait->timeout_ns < 0) {
+        return failure_set(CUBIEMEM_INVALID_REQUEST, "a time to wait may not be negative");
+    }
+    return CUBIEMEM_OK;
+}
+
+/* The wait is the daemon's; its answer may take the client's time-out beyond it. */
+static int64_t deadline_of(const struct cubiemem_client *client, const struct cubiemem_wait *wait)
+{
+    int64_t time;
+    if (__builtin_add_overflow(client->timeout_ns, wait != NULL ? wait->timeout_ns : 0, &time)) {
+        return INT64_MAX;
+    }
+    return clock_deadline(time);
+}
+
+int cubiemem_allocate(struct cubiemem_instance *instance, const struct cubiemem_wait *wait,
+                      struct cubiemem_response **response_p)
 {
     int status = instance_check(instance, CLIENT_WAITS);
     if (status == CUBIEMEM_OK && response_p == NULL) {
         status = failure_set(CUBIEMEM_INVALID_REQUEST, "nowhere to put the response");
     }
+    if (status == CUBIEMEM_OK) {
+        status = check_wait(wait);
+    }
     if (status != CUBIEMEM_OK) {
         return status;
     }
     struct cubiemem_client *client = instance->client;
-    int64_t deadline = clock_deadline(client->timeout_ns);
+    int64_t deadline = deadline_of(client, wait);
     pthread_mutex_lock(&client->books);
-    struct batch batch = {.trigger = instance, .group = instance->group};
-    status = begin_commit(client, batch.group, deadline);
+    struct batch batch = {.trigger = instance,
+                          .wait = wait,
+                          .wait_end = clock_deadline(wait != NULL ? wait->timeout_ns : 0),
+                          .n_cancels = instance->n_cancels,
+                          .group = instance->group};
+    status = begin_commit(client, &batch, deadline);
     if (status != CUBIEMEM_OK) {
         pthread_mutex_unlock(&client->books);
         return status;
@@ -266,6 +323,24 @@ int cubiemem_allocate(struct cubiemem_instance *instance, struct cubiemem_respon
     batch_finish(&batch);
     end_commit(client, batch.group);
     return status;
+}
+
+int cubiemem_cancel(struct cubiemem_instance *instance)
+{
+    Cubiemem__Cancel cancel = CUBIEMEM__CANCEL__INIT;
+    Cubiemem__ClientMessage message = CUBIEMEM__CLIENT_MESSAGE__INIT;
+    int status = instance_check(instance, CLIENT_QUICK);
+    if (status != CUBIEMEM_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&instance->client->books);
+    instance->n_cancels++; /* for one that has not got its turn yet */
+    pthread_cond_broadcast(&instance->client->changed);
+    pthread_mutex_unlock(&instance->client->books);
+    message.cancel = &cancel;
+    cancel.has_instance_id = true;
+    cancel.instance_id = instance->id;
+    return client_tell(instance->client, &message);
 }
 
 int cubiemem_take_response(struct cubiemem_instance *instance,

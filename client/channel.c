@@ -51,7 +51,7 @@ int channel_init(struct channel *channel, int socket, bool manual, channel_event
         .listening = true,
     };
     inbox_init(&channel->inbox);
-    inbox_init(&channel->invalidations);
+    inbox_init(&channel->notices);
     pthread_mutex_init(&channel->send_lock, NULL);
     pthread_mutex_init(&channel->lock, NULL);
     clock_cond_init(&channel->room);
@@ -105,7 +105,7 @@ void channel_finish(struct channel *channel)
     channel_stop(channel);
     channel_abandon(channel);
     inbox_finish(&channel->inbox);
-    inbox_finish(&channel->invalidations);
+    inbox_finish(&channel->notices);
     assembly_finish(&channel->assembly);
     pthread_cond_destroy(&channel->room);
     pthread_mutex_destroy(&channel->lock);

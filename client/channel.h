@@ -13,8 +13,9 @@
  * Events and the answers of ordered calls stand in one inbox, in the order in
  * which they came, and are acted on one after the other: whoever acts holds the
  * act role. So an answer to Allocate is never applied before an event that came
- * before it. Invalidations stand in a queue of their own, because they call
- * hooks, which run in the background thread (or in dispatch) alone.
+ * before it. Notices stand in a queue of their own: they call the program's own
+ * functions, which run in the background thread (or in dispatch) alone. They are
+ * invalidations and what an event function hears.
  *
  * The channel knows nothing of instances and memory: events go to a handler.
  */
@@ -32,8 +33,8 @@
 
 struct pending;
 
-/* Acts on an event (or on the late answer of an ordered call) and frees it.
- * Called without locks. */
+/* Acts on an event (or on the late answer of an ordered call) and frees it; NULL:
+ * the daemon is gone, told once. Called without locks. */
 typedef void channel_event_fn(struct incoming *event, void *arg);
 
 struct inbox {
@@ -56,7 +57,7 @@ struct channel {
     struct pending *waiting; /* calls that wait for their answer */
     unsigned n_waiting;
     struct inbox inbox;
-    struct inbox invalidations;
+    struct inbox notices;
     bool reading; /* somebody holds the read role */
     bool acting;  /* somebody holds the act role */
     bool listening; /* the background thread's epoll set has the socket */
@@ -65,6 +66,7 @@ struct channel {
     int64_t last_read_ns; /* when the last call gave the read role up */
     bool stopping;
     bool dead;            /* the daemon is gone, or broke the protocol */
+    bool told_dead;       /* and the handler has heard of it */
     char dead_reason[256];
     bool has_thread;
     pthread_t thread;
@@ -113,7 +115,7 @@ int channel_send(struct channel *channel, Cubiemem__ClientMessage *parts, size_t
  * deadline; for manual channels. */
 int channel_dispatch(struct channel *channel, int64_t deadline);
 
-/* Is the calling thread in an invalidation's hook? Calls that wait are refused then. */
+/* Is the calling thread in a function of the program's, called by a notice? Calls that wait are refused then. */
 bool channel_in_hook(void);
 
 #endif

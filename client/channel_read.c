@@ -73,7 +73,7 @@ void channel_wake(struct channel *channel)
 
 void channel_rouse(struct channel *channel)
 {
-    if (channel->invalidations.first != NULL) {
+    if (channel->notices.first != NULL) {
         channel_wake(channel);
     }
     struct incoming *head = channel->inbox.first;
@@ -105,6 +105,7 @@ void channel_die(struct channel *channel, const char *reason)
         pthread_cond_signal(&pending->cond);
     }
     pthread_cond_broadcast(&channel->room);
+    channel_wake(channel); /* the handler is to hear of it */
 }
 
 /* --------------------------------------------------------- roles */
@@ -170,6 +171,35 @@ static void acknowledge(struct channel *channel, uint64_t packet, bool lost)
     (void)channel_send(channel, &message, 1, clock_deadline(ACK_TIMEOUT_NS));
 }
 
+/* What calls the program's functions. */
+static bool is_notice(const Cubiemem__DaemonMessage *message)
+{
+    return message->invalidate != NULL || message->waiting != NULL ||
+           message->limits_changed != NULL;
+}
+
+/* In order; but of what is said of one waiting call only the last counts, if nobody
+ * has come to hear it. */
+static void push_notice(struct channel *channel, struct incoming *incoming)
+{
+    const Cubiemem__Waiting *waiting = incoming->message->waiting;
+    struct incoming **link = &channel->notices.first;
+    while (waiting != NULL && *link != NULL) {
+        const Cubiemem__Waiting *older = (*link)->message->waiting;
+        if (older != NULL && older->request_id == waiting->request_id) {
+            incoming->next = (*link)->next;
+            incoming_destroy(*link);
+            *link = incoming;
+            if (incoming->next == NULL) {
+                channel->notices.last = &incoming->next;
+            }
+            return;
+        }
+        link = &(*link)->next;
+    }
+    inbox_push(&channel->notices, incoming);
+}
+
 /* Hand a whole message to whom it belongs, lock held. */
 static void deliver(struct channel *channel, struct incoming *incoming)
 {
@@ -189,8 +219,8 @@ static void deliver(struct channel *channel, struct incoming *incoming)
         }
         incoming->pending = pending;
         inbox_push(&channel->inbox, incoming);
-    } else if (id == 0 && incoming->message->invalidate != NULL) {
-        inbox_push(&channel->invalidations, incoming);
+    } else if (id == 0 && is_notice(incoming->message)) {
+        push_notice(channel, incoming);
     } else if (id == 0 || incoming->message->response != NULL) {
         inbox_push(&channel->inbox, incoming); /* also an answer that came too late */
     } else {
@@ -279,6 +309,16 @@ bool channel_read(struct channel *channel, int64_t deadline)
 
 /* -------------------------------------- background and dispatch */
 
+/* The handler's turn to call the program's functions, lock held. */
+static void notify(struct channel *channel, struct incoming *notice)
+{
+    pthread_mutex_unlock(&channel->lock);
+    in_hook = true;
+    channel->on_event(notice, channel->event_arg);
+    in_hook = false;
+    pthread_mutex_lock(&channel->lock);
+}
+
 /* Act on everything that is not a call's answer, lock held. */
 static void drain(struct channel *channel)
 {
@@ -286,13 +326,12 @@ static void drain(struct channel *channel)
            !channel->acting) {
         channel_act(channel, inbox_pop(&channel->inbox));
     }
-    while (channel->invalidations.first != NULL && !channel->stopping) {
-        struct incoming *event = inbox_pop(&channel->invalidations);
-        pthread_mutex_unlock(&channel->lock);
-        in_hook = true;
-        channel->on_event(event, channel->event_arg);
-        in_hook = false;
-        pthread_mutex_lock(&channel->lock);
+    while (channel->notices.first != NULL && !channel->stopping) {
+        notify(channel, inbox_pop(&channel->notices));
+    }
+    if (channel->dead && !channel->told_dead && !channel->stopping) {
+        channel->told_dead = true;
+        notify(channel, NULL);
     }
 }
 

@@ -36,7 +36,8 @@ int client_check(const struct cubiemem_client *client, enum client_call_kind kin
                                             "needs a client of its own");
     }
     if (kind == CLIENT_WAITS && channel_in_hook()) {
-        return failure_set(CUBIEMEM_IN_CALLBACK, "an invalidate hook may not wait for the daemon");
+        return failure_set(CUBIEMEM_IN_CALLBACK,
+                           "a hook or an event function may not wait for the daemon");
     }
     return CUBIEMEM_OK;
 }
@@ -322,7 +323,7 @@ int cubiemem_connect(const struct cubiemem_options *options, struct cubiemem_cli
         status = failure_set(CUBIEMEM_INVALID_REQUEST, "nowhere to put the client");
     }
     if (status == CUBIEMEM_OK && channel_in_hook()) {
-        status = failure_set(CUBIEMEM_IN_CALLBACK, "an invalidate hook may not wait");
+        status = failure_set(CUBIEMEM_IN_CALLBACK, "a hook or an event function may not wait");
     }
     if (status != CUBIEMEM_OK) {
         return status;

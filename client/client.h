@@ -42,6 +42,7 @@ struct cubiemem_instance {
     struct request *queued; /* kept here until an allocate; a shared group's are sent at once */
     struct placements held;
     struct block_view *blocks;
+    unsigned n_cancels; /* calls of cubiemem_cancel() */
     struct cubiemem_response *response; /* of another's allocate, not taken yet */
     int response_status;                /* or why that grant could not be applied */
     struct cubiemem_instance *next;     /* client::instances */
@@ -68,6 +69,8 @@ struct cubiemem_client {
     struct cubiemem_instance *instances;
     struct owner *owners;
     struct group *groups;
+    cubiemem_event_fn *event_fn; /* or NULL */
+    void *event_arg;
 
     struct cubiemem_client *next; /* of the process; see registry.h */
 };

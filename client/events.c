@@ -4,7 +4,8 @@
  * A grant by another member's allocate is applied and waits for
  * take_response(). A Yield unmaps what a grant under way replaces. An Invalidate
  * takes an idle owner's arrays: the marks decide, the hooks hear of it, then
- * everything is unmapped, and only then the daemon hears that it is gone.
+ * everything is unmapped, and only then the daemon hears that it is gone. Of what
+ * concerns the program it hears by its event function.
  */
 #include <stdlib.h>
 
@@ -12,6 +13,74 @@
 #include "failure.h"
 #include "holding.h"
 #include "seam.h"
+
+/* ------------------------------------------------------ event function */
+
+int cubiemem_set_event_fn(struct cubiemem_client *client, cubiemem_event_fn *fn, void *arg)
+{
+    int status = client_check(client, CLIENT_QUICK);
+    if (status == CUBIEMEM_OK) {
+        pthread_mutex_lock(&client->books);
+        client->event_fn = fn;
+        client->event_arg = arg;
+        pthread_mutex_unlock(&client->books);
+    }
+    return status;
+}
+
+/* No lock held. */
+static void tell_program(struct cubiemem_client *client, const struct cubiemem_event *event)
+{
+    pthread_mutex_lock(&client->books);
+    cubiemem_event_fn *fn = client->event_fn;
+    void *arg = client->event_arg;
+    pthread_mutex_unlock(&client->books);
+    if (fn != NULL) {
+        fn(client, event, arg);
+    }
+}
+
+static void tell_waiting(struct cubiemem_client *client, const Cubiemem__Waiting *waiting)
+{
+    struct cubiemem_event event = {.size = sizeof event,
+                                   .kind = CUBIEMEM_EVENT_WAITING,
+                                   .text = waiting->reason != NULL ? waiting->reason : "",
+                                   .position = waiting->position,
+                                   .asked = waiting->asked,
+                                   .max_chunks = waiting->max_chunks,
+                                   .holders = waiting->holders,
+                                   .n_holders = waiting->n_holders};
+    pthread_mutex_lock(&client->books);
+    event.instance = client_instance(client, waiting->instance_id);
+    if (event.instance != NULL) {
+        event.instance->owner->n_users++; /* it stays while the program looks at it */
+    }
+    pthread_mutex_unlock(&client->books);
+    if (event.instance == NULL) {
+        return;
+    }
+    tell_program(client, &event);
+    pthread_mutex_lock(&client->books);
+    event.instance->owner->n_users--;
+    pthread_cond_broadcast(&client->changed);
+    pthread_mutex_unlock(&client->books);
+}
+
+static void tell_limits(struct cubiemem_client *client, const Cubiemem__LimitsChanged *limits)
+{
+    const struct cubiemem_event event = {.size = sizeof event,
+                                         .kind = CUBIEMEM_EVENT_LIMITS,
+                                         .revision = limits->revision};
+    tell_program(client, &event);
+}
+
+static void tell_lost(struct cubiemem_client *client)
+{
+    const struct cubiemem_event event = {.size = sizeof event,
+                                         .kind = CUBIEMEM_EVENT_LOST,
+                                         .text = client->channel.dead_reason};
+    tell_program(client, &event);
+}
 
 /* ------------------------------------------------------------- grants */
 
@@ -99,6 +168,14 @@ static bool eviction_carry_out(struct eviction *eviction)
     for (size_t i = 0; i < eviction->n; i++) {
         dropped = holding_drop(eviction->instances[i], NULL, 0) == CUBIEMEM_OK && dropped;
     }
+    pthread_mutex_unlock(&eviction->client->books);
+    for (size_t i = 0; i < eviction->n; i++) {
+        const struct cubiemem_event event = {.size = sizeof event,
+                                             .kind = CUBIEMEM_EVENT_EVICTED,
+                                             .instance = eviction->instances[i]};
+        tell_program(eviction->client, &event);
+    }
+    pthread_mutex_lock(&eviction->client->books);
     eviction->owner->evicting = false;
     pthread_cond_broadcast(&eviction->client->changed);
     pthread_mutex_unlock(&eviction->client->books);
@@ -132,6 +209,10 @@ static void evict(struct cubiemem_client *client, const Cubiemem__Invalidate *in
 void client_on_event(struct incoming *event, void *arg)
 {
     struct cubiemem_client *client = arg;
+    if (event == NULL) {
+        tell_lost(client);
+        return;
+    }
     const Cubiemem__DaemonMessage *message = event->message;
     /* Nobody asked: nothing here is a failure of this thread's last call. */
     failure_hold(true);
@@ -141,6 +222,10 @@ void client_on_event(struct incoming *event, void *arg)
         holding_yield(client, message->yield);
     } else if (message->invalidate != NULL) {
         evict(client, message->invalidate);
+    } else if (message->waiting != NULL) {
+        tell_waiting(client, message->waiting);
+    } else if (message->limits_changed != NULL) {
+        tell_limits(client, message->limits_changed);
     }
     failure_hold(false);
     incoming_destroy(event);

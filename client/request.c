@@ -280,11 +280,18 @@ static int write_all(struct writer *writer, const struct request_item *items)
     return CUBIEMEM_OK;
 }
 
-int parts_allocate(struct parts *parts, uint64_t trigger, const struct request_item *items,
-                   size_t n_items)
+int parts_allocate(struct parts *parts, uint64_t trigger, const struct cubiemem_wait *wait,
+                   const struct request_item *items, size_t n_items)
 {
     struct writer writer = {.parts = parts, .trigger = trigger, .n_items = n_items};
-    return write_all(&writer, items);
+    int status = write_all(&writer, items);
+    if (status == CUBIEMEM_OK && wait != NULL) {
+        Cubiemem__Allocate *allocate = parts->messages[0].allocate;
+        allocate->has_wait_ns = allocate->has_max_chunks = true;
+        allocate->wait_ns = wait->timeout_ns;
+        allocate->max_chunks = wait->max_chunks;
+    }
+    return status;
 }
 
 int parts_queue(struct parts *parts, const struct request_item *item)

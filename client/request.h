@@ -43,8 +43,9 @@ struct parts {
     size_t n;
 };
 
-int parts_allocate(struct parts *parts, uint64_t trigger, const struct request_item *items,
-                   size_t n_items);
+/* wait NULL: not at all; else what is left of it. */
+int parts_allocate(struct parts *parts, uint64_t trigger, const struct cubiemem_wait *wait,
+                   const struct request_item *items, size_t n_items);
 int parts_queue(struct parts *parts, const struct request_item *item);
 void parts_finish(struct parts *parts);
 

@@ -112,7 +112,7 @@ static struct owner_state owner_look(const struct session *session, uint32_t own
             policy_instance_read(instance->policy, &view);
             state.held += view.allocated;
             state.evictable &= view.evictable;
-            state.in_batch |= transaction_locks(instance) || transaction_reserves(instance);
+            state.in_batch |= transaction_locks(instance, false) || transaction_reserves(instance);
         }
     }
     return state;

@@ -51,6 +51,13 @@ uint64_t books_free(const struct books *books)
     return smaller(within_budget(books), device);
 }
 
+uint64_t books_capacity(const struct books *books)
+{
+    uint64_t ours = books->lent + books->cached + books->draining;
+    return smaller(books->budget,
+                   rest(books->device_free, ours, books_allowance(books), 0));
+}
+
 uint64_t books_creatable(const struct books *books)
 {
     uint64_t device = rest(books->device_free, 0, books->promised, books_allowance(books));

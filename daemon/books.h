@@ -54,7 +54,9 @@ void books_init(struct books *books, uint64_t budget, uint64_t reserve, uint64_t
 uint64_t books_allowance(const struct books *books);
 /* What may be promised to a new request: the policy's `free`. */
 uint64_t books_free(const struct books *books);
-/* Of that, what can be made without letting go of cached segments. */
+/* What clients could have if all of them gave everything back. */
+uint64_t books_capacity(const struct books *books);
+/* Of what is free, what can be made without letting go of cached segments. */
 uint64_t books_creatable(const struct books *books);
 /* Is more lent and promised than there is? */
 bool books_are_overdrawn(const struct books *books);

@@ -20,6 +20,7 @@
 #include "pool.h"
 #include "reclaim_thread.h"
 #include "user.h"
+#include "waitq.h"
 
 struct block;
 struct connection;
@@ -53,6 +54,10 @@ struct daemon {
     uint64_t park_turn;
     uint64_t last_session_id, last_segment_id, last_block_id, last_generation;
     uint64_t last_grant, last_yield_id;
+    struct waitq waitq;        /* who waits for memory, first come first served */
+    uint64_t last_transaction; /* number; in the order in which they came */
+    bool waiters_due;          /* the loop is to look at them */
+    uv_timer_t wait_timer;     /* runs while somebody waits, to the next time-out */
 
     struct block *gone; /* blocks that the policy let go in the operation under way */
 
@@ -64,7 +69,7 @@ struct daemon {
     struct eviction *evictions; /* asked, not answered */
     uint64_t last_evict_id;
     uv_timer_t evict_timer; /* runs while somebody waits for an answer */
-    uv_timer_t drain_timer; /* runs while something drains */
+    uv_timer_t drain_timer; /* runs while something drains, or somebody waits */
     bool drain_reading;     /* a reading for it is under way */
     bool shutting_down;
     bool draining;        /* nobody new is let in */

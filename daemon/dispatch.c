@@ -72,7 +72,9 @@ static Cubiemem__ClientMessage *decode(const unsigned char *data, size_t size,
 
 /* ------------------------------------------------------------------ table */
 
-enum { BEFORE_HELLO = 1, TOOL_MAY = 2, ADMIN_ONLY = 4, NEEDS_GROUP = 8 };
+/* NEEDS_GROUP: not while an Allocate of the group is under way. PASSES_WAITER: but while
+ * it only waits for memory. */
+enum { BEFORE_HELLO = 1, TOOL_MAY = 2, ADMIN_ONLY = 4, NEEDS_GROUP = 8, PASSES_WAITER = 16 };
 
 /* clang-format off */
 #define BODY(field) offsetof(Cubiemem__ClientMessage, field)
@@ -86,21 +88,22 @@ static const struct row {
 } rows[] = {
     /* the ones that programs wait for come first */
     {"Allocate",           BODY(allocate),            ID(Allocate),           NEEDS_GROUP, handle_allocate},
-    {"Release",            BODY(release),             ID(Release),            NEEDS_GROUP, handle_release},
+    {"Release",            BODY(release),             ID(Release),            NEEDS_GROUP | PASSES_WAITER, handle_release},
     {"Ping",               BODY(ping),                0, TOOL_MAY,            handle_ping},
     {"Ack",                BODY(ack),                 0, TOOL_MAY,            handle_ack},
     {"GiveBack",           BODY(give_back),           0, 0,                   handle_give_back},
     {"EvictReply",         BODY(evict_reply),         0, 0,                   handle_evict_reply},
     {"Hello",              BODY(hello),               0, BEFORE_HELLO,        handle_hello},
     {"RegisterInstance",   BODY(register_instance),   0, 0,                   handle_register},
-    {"UnregisterInstance", BODY(unregister_instance), ID(UnregisterInstance), NEEDS_GROUP, handle_unregister},
+    {"UnregisterInstance", BODY(unregister_instance), ID(UnregisterInstance), NEEDS_GROUP | PASSES_WAITER, handle_unregister},
     {"SetProportion",      BODY(set_proportion),      0, TOOL_MAY,            handle_set_proportion},
     {"SetAuto",            BODY(set_auto),            0, TOOL_MAY,            handle_set_auto},
     {"ChangeGroup",        BODY(change_group),        ID(ChangeGroup),        NEEDS_GROUP, handle_change_group},
-    {"QueueRequests",      BODY(queue_requests),      ID(ArrayRequests),      NEEDS_GROUP, handle_queue},
+    {"QueueRequests",      BODY(queue_requests),      ID(ArrayRequests),      NEEDS_GROUP | PASSES_WAITER, handle_queue},
     {"ContextReady",       BODY(context_ready),       0, 0,                   handle_context_ready},
     {"Available",          BODY(available),           0, 0,                   handle_available},
     {"ControlPages",       BODY(control_pages),       0, 0,                   handle_control_pages},
+    {"Cancel",             BODY(cancel),              0, 0,                   handle_cancel},
     {"Status",             BODY(status),              0, TOOL_MAY,            handle_status},
     {"SetMode",            BODY(set_mode),            0, TOOL_MAY | ADMIN_ONLY, handle_set_mode},
     {"SetLimit",           BODY(set_limit),           0, TOOL_MAY | ADMIN_ONLY, handle_set_limit},
@@ -137,6 +140,7 @@ static const struct row *row_of(const Cubiemem__ClientMessage *message)
 struct parked {
     struct connection *connection;
     uint64_t instance_id;
+    bool passes_waiter; /* its row's flag */
     size_t size;
     struct parked *prev, *next;
     unsigned char data[];
@@ -160,7 +164,7 @@ static struct instance *waits_for(struct session *session, const struct row *row
     return session_instance(session, id);
 }
 
-static void park(struct connection *connection, struct instance *instance,
+static void park(struct connection *connection, struct instance *instance, const struct row *row,
                  const unsigned char *data, size_t size)
 {
     struct daemon *daemon = connection_daemon(connection);
@@ -173,7 +177,10 @@ static void park(struct connection *connection, struct instance *instance,
         connection_close(connection, "too many of its messages wait for an Allocate");
         return;
     }
-    *parked = (struct parked){.connection = connection, .instance_id = instance->id, .size = size};
+    *parked = (struct parked){.connection = connection,
+                              .instance_id = instance->id,
+                              .passes_waiter = (row->flags & PASSES_WAITER) != 0,
+                              .size = size};
     memcpy(parked->data, data, size);
     DL_APPEND(daemon->parked, parked);
     session->n_parked++;
@@ -209,7 +216,8 @@ void dispatch_take_up_parked(struct daemon *daemon)
         struct session *session = connection_session(parked->connection);
         struct instance *instance = session_instance(session, parked->instance_id);
         if (instance != NULL &&
-            (instance->parked_turn == turn || transaction_locks(instance))) {
+            (instance->parked_turn == turn ||
+             transaction_locks(instance, !parked->passes_waiter))) {
             instance->parked_turn = turn;
             continue;
         }
@@ -324,9 +332,10 @@ static void dispatch_message(struct connection *connection, const unsigned char 
                                       : "Hello was said already");
         }
     } else if (instance != NULL && !was_parked &&
-               (instance->n_parked > 0 || transaction_locks(instance))) {
+               (instance->n_parked > 0 ||
+                transaction_locks(instance, (row->flags & PASSES_WAITER) == 0))) {
         if (request.id == 0 || requests_have_room(request.session)) {
-            park(connection, instance, data, size);
+            park(connection, instance, row, data, size);
         } else {
             session_request_begun(request.session);
             refuse_requests(request.session, request.id);

@@ -16,13 +16,17 @@
 #include "transaction.h"
 
 #define TICK_MS 50
+#define ASK_AGAIN_NS 500000000ll
 
 /* ------------------------------------------------------------------ marks */
 
+/* Somebody who waits asks again after a while. */
 static bool has_refused(const struct transaction *transaction, const struct instance *instance)
 {
+    int64_t since = transaction->wait.since_ns != 0 ? now_ns() - ASK_AGAIN_NS : 0;
     for (const struct eviction_refusal *r = transaction->refusals; r != NULL; r = r->next) {
-        if (r->session_id == instance->session->id && r->owner_slot == instance->owner_slot) {
+        if (r->session_id == instance->session->id && r->owner_slot == instance->owner_slot &&
+            r->at_ns > since) {
             return true;
         }
     }
@@ -43,6 +47,7 @@ void evictions_note_marks(struct daemon *daemon, const struct transaction *trans
 {
     policy_set_clock(daemon->policy, (uint64_t)now_ns());
     for (struct session *session = daemon->sessions; session != NULL; session = session->next) {
+        control_pages_look(session->pages);
         for (struct instance *instance = session->instances; instance != NULL;
              instance = instance->hh.next) {
             const struct control_owner *owner =
@@ -84,10 +89,19 @@ static void eviction_end(struct eviction *eviction, enum evict_outcome outcome, 
 
 static void refused(struct eviction *eviction)
 {
-    struct eviction_refusal *refusal = malloc(sizeof(*refusal));
+    struct eviction_refusal *refusal = eviction->transaction->refusals;
+    while (refusal != NULL && (refusal->session_id != eviction->session->id ||
+                               refusal->owner_slot != eviction->owner_slot)) {
+        refusal = refusal->next;
+    }
+    if (refusal != NULL) { /* asked again by one that waits */
+        refusal->at_ns = now_ns();
+        return;
+    }
+    refusal = malloc(sizeof(*refusal));
     if (refusal != NULL) {
         *refusal = (struct eviction_refusal){eviction->session->id, eviction->owner_slot,
-                                             eviction->transaction->refusals};
+                                             now_ns(), eviction->transaction->refusals};
         eviction->transaction->refusals = refusal;
     } else {
         /* It cannot be remembered: then this transaction evicts no more. */

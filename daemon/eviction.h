@@ -34,6 +34,7 @@ struct eviction {
 struct eviction_refusal {
     uint64_t session_id;
     uint32_t owner_slot;
+    int64_t at_ns;
     struct eviction_refusal *next; /* transaction.refusals */
 };
 

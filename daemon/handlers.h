@@ -33,6 +33,7 @@ int handle_change_group(struct request *request);
 int handle_queue(struct request *request);
 int handle_allocate(struct request *request);
 int handle_release(struct request *request);
+int handle_cancel(struct request *request);
 int handle_give_back(struct request *request);
 int handle_evict_reply(struct request *request);
 int handle_ack(struct request *request);

@@ -217,12 +217,33 @@ int handle_allocate(struct request *request)
                  "segments of replaced blocks have to be given back first");
         return CUBIEMEM_BUSY;
     }
+    if (body->wait_ns < 0) {
+        snprintf(request->why, sizeof(request->why), "wait_ns is %" PRId64 ": a time to wait is "
+                                                     "not negative", body->wait_ns);
+        return CUBIEMEM_INVALID_REQUEST;
+    }
     int status = gather_and_queue(request, trigger, body->requests, body->n_requests);
     if (status != CUBIEMEM_OK) {
         return status;
     }
-    transaction_begin(request->session, trigger, request->id);
+    const struct wait_terms terms = {.timeout_ns = body->wait_ns, .max_chunks = body->max_chunks};
+    transaction_begin(request->session, trigger, request->id, &terms);
     return HANDLED;
+}
+
+int handle_cancel(struct request *request)
+{
+    const Cubiemem__Cancel *body = request->message->cancel;
+    struct instance *instance =
+        request_instance(request, body->has_instance_id, body->instance_id);
+    if (instance == NULL) {
+        return CUBIEMEM_NOT_REGISTERED;
+    }
+    if (!transaction_cancel(instance)) {
+        snprintf(request->why, sizeof(request->why), "no Allocate of this instance waits");
+        return CUBIEMEM_NOT_FOUND;
+    }
+    return CUBIEMEM_OK;
 }
 
 int handle_release(struct request *request)

@@ -109,6 +109,7 @@ static const char *state_of(const struct session *session, bool over_limit)
     if (has_transaction(session)) {
         return "waiting";
     }
+    control_pages_look(session->pages);
     for (const struct instance *instance = session->instances; instance != NULL;
          instance = instance->hh.next) {
         if (!control_page_is_idle(session->pages, instance->owner_slot)) {
@@ -152,24 +153,22 @@ static json_t *client_report(const struct session *session)
 
 /* ----------------------------------------------------------------- groups */
 
-static json_t *group_of(json_t *groups, const struct session *session,
+/* Looked up in `index`, for a client may have made thousands of them. */
+static json_t *group_of(json_t *groups, json_t *index, const struct session *session,
                         const struct policy_instance_view *view)
 {
-    size_t i;
-    json_t *group;
+    char key[CUBIEMEM_MAX_LABEL + 64];
     json_int_t client = view->shared ? 0 : (json_int_t)session->id;
-    json_t *name = text(view->group);
-    json_array_foreach(groups, i, group)
-    {
-        if (json_equal(json_object_get(group, "name"), name) &&
-            json_boolean_value(json_object_get(group, "shared")) == view->shared &&
-            json_integer_value(json_object_get(group, "uid")) == session->identity.uid &&
-            json_integer_value(json_object_get(group, "client")) == client) {
-            json_decref(name);
-            return group;
-        }
+    json_t *name = text(view->group), *group;
+    snprintf(key, sizeof(key), "%d %u %lld %s", view->shared, (unsigned)session->identity.uid,
+             (long long)client, name != NULL ? json_string_value(name) : "");
+    group = json_object_get(index, key);
+    if (group != NULL) {
+        json_decref(name);
+        return group;
     }
     group = json_object();
+    json_object_set(index, key, group);
     json_object_set_new(group, "name", name);
     json_object_set_new(group, "shared", json_boolean(view->shared));
     json_object_set_new(group, "uid", json_integer(session->identity.uid));
@@ -181,14 +180,14 @@ static json_t *group_of(json_t *groups, const struct session *session,
 
 static json_t *groups_report(const struct daemon *daemon)
 {
-    json_t *groups = json_array();
+    json_t *groups = json_array(), *index = json_object();
     for (const struct session *session = daemon->sessions; session != NULL;
          session = session->next) {
         for (const struct instance *instance = session->instances; instance != NULL;
              instance = instance->hh.next) {
             struct policy_instance_view view;
             policy_instance_read(instance->policy, &view);
-            json_t *group = group_of(groups, session, &view), *member = json_object();
+            json_t *group = group_of(groups, index, session, &view), *member = json_object();
             json_object_set_new(member, "client", bytes(session->id));
             json_object_set_new(member, "instance", text(view.name));
             json_object_set_new(member, "cap_bytes", bytes(view.cap));
@@ -197,6 +196,7 @@ static json_t *groups_report(const struct daemon *daemon)
             json_array_append_new(json_object_get(group, "members"), member);
         }
     }
+    json_decref(index);
     return groups;
 }
 
@@ -221,6 +221,36 @@ static void ceiling_report(const struct policy_ceiling_view *view, void *list)
     json_object_set_new(out, "used_bytes", bytes(view->used));
     json_object_set_new(out, "over", json_boolean(view->used > view->limit));
     json_array_append_new(list, out);
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+/* In the order in which they will be served. */
+static json_t *waiting_report(const struct daemon *daemon)
+{
+    json_t *list = json_array();
+    for (const struct transaction *t = waiting_next(daemon, NULL); t != NULL;
+         t = waiting_next(daemon, t)) {
+        struct waiting_view view;
+        struct policy_instance_view instance;
+        json_t *out = json_object(), *holders = json_array();
+        waiting_read(t, &view);
+        policy_instance_read(t->trigger->policy, &instance);
+        for (size_t i = 0; i < view.n_holders; i++) {
+            json_array_append_new(holders, bytes(view.holders[i]));
+        }
+        json_object_set_new(out, "client", bytes(t->session->id));
+        json_object_set_new(out, "instance", text(instance.name));
+        json_object_set_new(out, "position", bytes(view.position));
+        json_object_set_new(out, "asked_bytes", bytes(t->wait.asked));
+        json_object_set_new(out, "max_chunks", bytes(t->wait.max_chunks));
+        json_object_set_new(out, "reason", json_string(view.reason));
+        json_object_set_new(out, "holders", holders);
+        json_object_set_new(out, "since_ms",
+                            bytes((uint64_t)(now_ns() - t->wait.since_ns) / 1000000));
+        json_array_append_new(list, out);
+    }
+    return list;
 }
 
 /* ------------------------------------------------------------------ whole */
@@ -269,6 +299,7 @@ char *report_json(const struct daemon *daemon)
     set_books(out, &daemon->books);
     json_object_set_new(out, "cached_segments", bytes(pool_count(daemon->pool)));
     json_object_set_new(out, "clients", clients);
+    json_object_set_new(out, "waiting", waiting_report(daemon));
     json_object_set_new(out, "groups", groups_report(daemon));
     json_object_set_new(out, "limits", limits);
     char *json = json_dumps(out, JSON_COMPACT | JSON_REAL_PRECISION(17));

@@ -31,6 +31,7 @@
 #include "scrub.h"
 #include "session.h"
 #include "transaction.h"
+#include "waiting.h"
 
 #define ACCEPTS_PER_TURN 16
 
@@ -41,6 +42,7 @@ static void later(uv_idle_t *idle)
     struct daemon *daemon = idle->data;
     uv_idle_stop(idle);
     connections_finish_closing(daemon);
+    waiting_serve(daemon);
     dispatch_take_up_parked(daemon);
     if (daemon->shutting_down && daemon->connections == NULL) {
         daemon_ended(daemon);
@@ -93,7 +95,8 @@ static void close_handles(struct daemon *daemon)
         (uv_handle_t *)&daemon->listen_poll,  (uv_handle_t *)&daemon->sigterm,
         (uv_handle_t *)&daemon->sigint,       (uv_handle_t *)&daemon->drain_timer,
         (uv_handle_t *)&daemon->accept_timer, (uv_handle_t *)&daemon->evict_timer,
-        (uv_handle_t *)&daemon->pace_timer,   (uv_handle_t *)&daemon->later,
+        (uv_handle_t *)&daemon->pace_timer,   (uv_handle_t *)&daemon->wait_timer,
+        (uv_handle_t *)&daemon->later,
     };
     for (size_t i = 0; i < sizeof(handles) / sizeof(handles[0]); i++) {
         if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) {
@@ -232,6 +235,7 @@ static void init_handles(struct server *server)
     uv_timer_init(&daemon->loop, &daemon->drain_timer);
     uv_timer_init(&daemon->loop, &daemon->accept_timer);
     uv_timer_init(&daemon->loop, &daemon->evict_timer);
+    uv_timer_init(&daemon->loop, &daemon->wait_timer);
     uv_timer_init(&daemon->loop, &daemon->pace_timer);
     uv_signal_init(&daemon->loop, &daemon->sigterm);
     uv_signal_init(&daemon->loop, &daemon->sigint);

@@ -300,6 +300,15 @@ static struct segment *owed_take(struct session *session, uint64_t id, bool lega
     return segment;
 }
 
+static uint64_t poolable_size(const struct segment *list)
+{
+    uint64_t size = 0;
+    for (; list != NULL; list = list->next) {
+        size += list->legacy_key == 0 ? list->size : 0;
+    }
+    return size;
+}
+
 bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
                        const uint64_t *block_ids, size_t n_blocks)
 {
@@ -315,6 +324,7 @@ bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
         segment->next = list;
         list = segment;
     }
+    transactions_earmark_yielded(session, poolable_size(list));
     segments_to_pool(session, list);
     return all_owed;
 }
@@ -403,6 +413,7 @@ static void instance_end(struct instance *instance, enum block_end how)
 
 void session_unregister(struct session *session, struct instance *instance)
 {
+    transactions_forget_instance(session->daemon, instance);
     instance_end(instance, BLOCK_TO_POOL);
     transactions_wake(session->daemon);
 }
@@ -496,7 +507,7 @@ static void drain_reading_done(struct grant_job *job)
     daemon->drain_reading = false;
     daemon_read_device(daemon, job);
     free(job);
-    if (daemon->books.draining == 0) {
+    if (daemon->books.draining == 0 && daemon->waitq.first == NULL) {
         uv_timer_stop(&daemon->drain_timer);
     }
     transactions_wake(daemon);

@@ -150,7 +150,7 @@ void cached_to_driver(struct daemon *daemon, struct segment *list);
 /* If something failed with NO_FDS: cached segments give up theirs. */
 void descriptors_short(struct daemon *daemon, int status);
 
-/* The device's readings while something drains. */
+/* The device's readings while something drains, or somebody waits. */
 void drain_watch(struct daemon *daemon);
 
 #endif

@@ -5,13 +5,16 @@
  *        ^              |
  *        +-- evicting --+     (idle owners are asked for what they hold)
  *        +-- yielding --+     (what is replaced has to come back first)
+ *        +-- waiting ---+     (for others to give back, see waiting.h)
  *
  * What the pool and the replaced blocks can back is granted at once. Otherwise
  * the device is read, the batch planned with the fresh figures, its bytes
  * promised, the missing segments made by the grant thread. A failure undoes all
- * of it. Transactions under way do not wait for each other, but there is at most
- * one of a stream group: messages that name an instance of such a group are
- * parked until it is over.
+ * of it. Transactions under way do not wait for each other, unless device memory is
+ * short and somebody waits for it: who came later then gets by with what it gives up
+ * itself, or waits behind. There is at most one of a stream group: messages that name
+ * an instance of such a group are parked until it is over. One that waits has nothing
+ * reserved and locks its group against another Allocate only.
  */
 #ifndef DAEMON_TRANSACTION_H
 #define DAEMON_TRANSACTION_H
@@ -21,12 +24,14 @@
 #include <stdint.h>
 
 #include "session.h"
+#include "waiting.h"
 
 enum transaction_state {
     TRANSACTION_READING,
     TRANSACTION_EVICTING,
     TRANSACTION_YIELDING,
     TRANSACTION_CREATING,
+    TRANSACTION_WAITING,
 };
 
 /* Where one segment of a new block comes from. */
@@ -75,15 +80,19 @@ struct transaction {
     bool yielded;       /* replaced arrays were given up before */
     bool may_evict;
     uint64_t earmarked; /* bytes that came back for it; promised */
+    uint64_t own;       /* what of them it may plan with, whoever waits */
+    struct wait wait;
     struct eviction_refusal *refusals; /* owners that did not give back */
     struct transaction *prev, *next; /* daemon.transactions */
 };
 
 /* Begins an Allocate; the answer goes out through answer.h, perhaps at once. */
-void transaction_begin(struct session *session, struct instance *trigger, uint64_t request_id);
+void transaction_begin(struct session *session, struct instance *trigger, uint64_t request_id,
+                       const struct wait_terms *terms);
 
-/* Is one under way for the stream group of this instance? */
-bool transaction_locks(const struct instance *instance);
+/* Is one under way for the stream group of this instance? One that waits is, for what
+ * would begin another or move its request (`waiting_too`). */
+bool transaction_locks(const struct instance *instance, bool waiting_too);
 
 /* Is its memory part of a plan whose bytes are being fetched? */
 bool transaction_reserves(const struct instance *instance);
@@ -91,14 +100,32 @@ bool transaction_same_group(const struct instance *a, const struct instance *b);
 /* Bytes that came back for this transaction are kept from others. */
 void transaction_earmark(struct transaction *transaction, uint64_t size);
 
-/* The session is about to end. */
+/* The session, or the instance, is about to end. */
 void transactions_forget_session(struct daemon *daemon, struct session *session);
+void transactions_forget_instance(struct daemon *daemon, const struct instance *instance);
+/* False: no Allocate of this instance waits. */
+bool transaction_cancel(struct instance *instance);
+/* It waits: is it to go on? */
+void transaction_reconsider(struct transaction *transaction);
 
 /* Memory came back, or an owing session gave back: look again. */
 void transactions_wake(struct daemon *daemon);
 
 /* A job's reading goes into the books. */
 void daemon_read_device(struct daemon *daemon, const struct grant_job *job);
+
+/* creation.c */
+/* Promises and makes what the backing misses; transaction_created() is called at the
+ * end, from the loop. HOST_MEMORY: nothing was begun. */
+int creation_start(struct transaction *transaction);
+void transaction_created(struct transaction *transaction);
+
+/* yield.c */
+/* Undoes the plan and asks for what it replaces. False: it replaces nothing. */
+bool yield_start(struct transaction *transaction);
+bool yield_is_owed(const struct transaction *transaction);
+/* Bytes of it have come back: kept for the one that asked for them. */
+void transactions_earmark_yielded(struct session *session, uint64_t size);
 
 /* backing.c */
 /* Finds what there is behind the plan's new blocks and lists what is missing.

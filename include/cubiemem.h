@@ -205,6 +205,39 @@ struct cubiemem_array_request {
             CUBIEMEM_DEVICE, 2, 0, 1, 0                                        \
     }
 
+/* How long cubiemem_allocate() may wait for device memory, and for how much. */
+struct cubiemem_wait {
+    size_t size;
+    int64_t timeout_ns;  /* 0: not at all; negative is refused, there is no "for ever" */
+    uint64_t max_chunks; /* wait until it is cut into no more; 0: as many as an equal share of
+                          * the budget would take */
+};
+
+enum cubiemem_event_kind {
+    CUBIEMEM_EVENT_EVICTED = 1, /* .instance's arrays were taken back */
+    CUBIEMEM_EVENT_WAITING = 2, /* .instance's allocate waits, or waits for others now */
+    CUBIEMEM_EVENT_LIMITS = 3,  /* mode, quotas or ceilings were changed by hand */
+    CUBIEMEM_EVENT_LOST = 4,    /* the daemon is gone: calls answer DISCONNECTED */
+};
+
+/* Valid during the call. Fields that the kind does not name are 0 or NULL. */
+struct cubiemem_event {
+    size_t size;
+    int kind; /* enum cubiemem_event_kind; later versions may have more */
+    struct cubiemem_instance *instance; /* EVICTED, WAITING */
+    const char *text;        /* WAITING: why, one line; LOST: the same */
+    uint64_t position;       /* WAITING: 1 is served next */
+    uint64_t asked;          /* WAITING: bytes, in one chunk */
+    uint64_t max_chunks;     /* WAITING: it ends when the batch can be had in so many */
+    const uint64_t *holders; /* WAITING: clients, as status shows them, that hold what the
+                              * first in line waits for */
+    size_t n_holders;
+    uint64_t revision;       /* LIMITS: their number, as status shows it */
+};
+
+/* Runs in the library's thread (or in dispatch), holds no lock, may not wait. */
+typedef void cubiemem_event_fn(struct cubiemem_client *, const struct cubiemem_event *, void *arg);
+
 /* How the run axis was cut. */
 struct cubiemem_partition {
     size_t size;
@@ -339,6 +372,23 @@ CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_connect(const struct cubiemem_options *
  *          nothing of its parent back.
  */
 CUBIEMEM_API void cubiemem_close(struct cubiemem_client *client);
+
+/**
+ * cubiemem_set_event_fn() - hear of what happens without being asked for
+ * @client: client
+ * @fn:     called for each event; NULL: no more of them
+ * @arg:    passed to it
+ *
+ * Instead of an earlier one, which may still be running in the library's thread
+ * when this returns. Calls in it that would wait answer IN_CALLBACK;
+ * cubiemem_cancel() is allowed.
+ *
+ * Threads: safe from any thread.
+ *
+ * Return: CUBIEMEM_OK; INVALID_REQUEST; FORKED.
+ */
+CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_set_event_fn(struct cubiemem_client *client,
+                                                      cubiemem_event_fn *fn, void *arg);
 
 /**
  * cubiemem_get_fd() - a descriptor to poll, for a client with .manual_dispatch
@@ -573,6 +623,7 @@ cubiemem_queue(struct cubiemem_instance *instance,
 /**
  * cubiemem_allocate() - commit what is queued in the instance's group
  * @instance:   the trigger
+ * @wait:       how long to wait for device memory; NULL: not at all
  * @response_p: (out) what the trigger got; others' with cubiemem_take_response()
  *
  * All arrays of all members or none. If they do not fit, all chunkable ones are
@@ -583,13 +634,22 @@ cubiemem_queue(struct cubiemem_instance *instance,
  * .zeroed, which always comes in memory fresh from the driver. Waits first for the owner's
  * marked work, because what is replaced is unmapped.
  *
+ * With @wait it waits while device memory lacks and the batch would be cut into
+ * more than max_chunks; never for a cap or a ceiling. When the time is over it
+ * takes what there is, in more chunks, or answers NO_MEMORY. First come first
+ * served: what needs new memory never passes somebody who waits (without @wait it
+ * gets NO_MEMORY then). What an empty device could not serve is refused at once. A
+ * cubiemem_release() in another thread can be what it waits for. Position and
+ * reason come as events.
+ *
  * Shapes:    those of one chunk; see cubiemem_response_array(). Device pointers
  *            are 512-byte aligned.
  * Units:     bytes in cubiemem_last_error(): asked, held, cap, free, largest.
+ *            wait->timeout_ns in nanoseconds.
  * Ownership: the response is the caller's (cubiemem_response_free()); the memory
  *            stays the instance's until it is released, replaced or evicted.
  * Threads:   safe from any thread; one allocate at a time for each group. Waits
- *            up to the client's time-out. After TIMEOUT the grant, if it comes
+ *            up to the client's time-out, and wait->timeout_ns more. After TIMEOUT the grant, if it comes
  *            late, waits in cubiemem_take_response().
  * Source:    CuBIE, MemoryManager.allocate_queue; CUDA driver API, Virtual
  *            Memory Management.
@@ -597,13 +657,28 @@ cubiemem_queue(struct cubiemem_instance *instance,
  * Return: CUBIEMEM_OK, with warnings in the partition; NO_MEMORY,
  *         UNCHUNKABLE_TOO_LARGE, RUN_TOO_LARGE (limited_by says by what);
  *         TOO_LARGE, INVALID_REQUEST (run axes that disagree); NOT_REGISTERED;
- *         BUSY; LIMIT; TIMEOUT; DISCONNECTED; IN_CALLBACK; FORKED: queue and
- *         arrays are as they were. NO_FDS, CUDA, HOST_MEMORY, INTERNAL: it was
+ *         BUSY; LIMIT; TIMEOUT; CANCELLED; DISCONNECTED; IN_CALLBACK; FORKED: queue
+ *         and arrays are as they were. NO_FDS, CUDA, HOST_MEMORY, INTERNAL: it was
  *         granted but could not be mapped; the arrays of the request are not
  *         held any more, queue them again.
  */
 CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_allocate(struct cubiemem_instance *instance,
+                                                  const struct cubiemem_wait *wait,
                                                   struct cubiemem_response **response_p);
+
+/**
+ * cubiemem_cancel() - end an allocate that waits
+ * @instance: its trigger
+ *
+ * The allocate answers CANCELLED in its own thread, and leaves queue and arrays as
+ * they were. Nothing happens if none of this instance waits, or if it is
+ * being granted already.
+ *
+ * Threads: safe from any thread, also in an event function or a hook; asks nobody.
+ *
+ * Return: CUBIEMEM_OK; INVALID_REQUEST; DISCONNECTED; TIMEOUT; FORKED.
+ */
+CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_cancel(struct cubiemem_instance *instance);
 
 /**
  * cubiemem_take_response() - what another member's allocate gave this instance

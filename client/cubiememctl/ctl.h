@@ -73,6 +73,8 @@ char *ctl_denied_text(const char *path);
 void status_print(const json_t *document, const struct listing_style *style, FILE *out);
 void clients_print(const json_t *document, const struct listing_style *style, FILE *out);
 void instances_print(const json_t *document, const struct listing_style *style, FILE *out);
+/* Nothing if nobody waits. */
+void waiting_print(const json_t *document, const struct listing_style *style, FILE *out);
 void limits_print(const json_t *document, const struct listing_style *style, FILE *out);
 void groups_print(const json_t *document, const struct listing_style *style, FILE *out);
 

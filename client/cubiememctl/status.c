@@ -100,6 +100,7 @@ void status_print(const json_t *document, const struct listing_style *style, FIL
         fputc('\n', out);
     }
     clients_print(document, style, out);
+    waiting_print(document, style, out);
     json_array_foreach(document_array(document, "clients"), i, client)
     {
         n_instances += json_array_size(document_array(client, "instances"));

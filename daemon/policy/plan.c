@@ -16,6 +16,7 @@
 struct planning {
     struct batch batch;
     uint64_t free;
+    bool empty;     /* `free` is a whole device: nothing of it is held, R neither */
     bool capped;    /* A is the caps' room, not the device's */
     bytes128 asked; /* total(L) */
     uint64_t length; /* n */
@@ -89,7 +90,7 @@ static int planning_find_room(struct planning *p, bool may_evict)
     bool active = batch->policy->mode == POLICY_ACTIVE;
     uint64_t n = batch->bound != 0 ? batch->bound : batch->runs;
     bytes128 wanted = batch->bound != 0 ? chunk_total(&batch->chunk, n, NULL) : p->asked;
-    bytes128 free_bytes = p->free + batch->replaced;
+    bytes128 free_bytes = p->free + (p->empty ? 0 : batch->replaced);
     bytes128 h = 0;
 
     if (active) {
@@ -215,6 +216,7 @@ static struct plan *plan_write(struct planning *p)
     }
     plan->shown.partition = partition_of(batch->runs, p->length);
     plan->shown.warnings = p->warnings;
+    plan->shown.asked = saturate(p->asked);
     plan->shown.victims = p->victims;
     plan->shown.n_victims = p->n_victims;
     plan->shown.victims_release = saturate(p->released);
@@ -222,8 +224,8 @@ static struct plan *plan_write(struct planning *p)
     return plan;
 }
 
-static int planning_run(struct planning *p, bool may_evict, struct plan **plan_p,
-                        struct policy_refusal *refusal)
+/* From the batch to its chunk length and victims. */
+static int planning_run(struct planning *p, bool may_evict, struct policy_refusal *refusal)
 {
     struct batch *batch = &p->batch;
     int status;
@@ -238,14 +240,7 @@ static int planning_run(struct planning *p, bool may_evict, struct plan **plan_p
         return CUBIEMEM_TOO_LARGE;
     }
     status = planning_find_room(p, may_evict);
-    if (status == CUBIEMEM_OK) {
-        status = planning_find_length(p, refusal);
-    }
-    if (status == CUBIEMEM_OK) {
-        *plan_p = plan_write(p);
-        status = *plan_p != NULL ? CUBIEMEM_OK : CUBIEMEM_HOST_MEMORY;
-    }
-    return status;
+    return status == CUBIEMEM_OK ? planning_find_length(p, refusal) : status;
 }
 
 int policy_plan(const struct policy *policy, struct policy_instance *trigger, uint64_t free_bytes,
@@ -273,7 +268,11 @@ int policy_plan(const struct policy *policy, struct policy_instance *trigger, ui
     } else {
         status = batch_gather(policy, trigger, &p.batch, &refusal);
         if (status == CUBIEMEM_OK) {
-            status = planning_run(&p, may_evict, &plan, &refusal);
+            status = planning_run(&p, may_evict, &refusal);
+        }
+        if (status == CUBIEMEM_OK) {
+            plan = plan_write(&p);
+            status = plan != NULL ? CUBIEMEM_OK : CUBIEMEM_HOST_MEMORY;
         }
     }
     batch_finish(&p.batch);
@@ -285,6 +284,50 @@ int policy_plan(const struct policy *policy, struct policy_instance *trigger, ui
     }
     *plan_p = &plan->shown;
     return CUBIEMEM_OK;
+}
+
+int policy_empty_chunks(const struct policy *policy, struct policy_instance *trigger,
+                        uint64_t size, uint64_t *chunks_p)
+{
+    struct planning p = { .free = size, .empty = true };
+    struct policy_refusal refusal;
+    int status;
+
+    if (trigger->group->first_queued == NULL) {
+        *chunks_p = 1; /* rule 10.1: always granted */
+        return CUBIEMEM_OK;
+    }
+    memset(&refusal, 0, sizeof(refusal));
+    status = batch_gather(policy, trigger, &p.batch, &refusal);
+    if (status == CUBIEMEM_OK) {
+        status = planning_run(&p, false, &refusal);
+    }
+    if (status == CUBIEMEM_OK) {
+        *chunks_p = partition_of(p.batch.runs, p.length).chunks;
+    }
+    batch_finish(&p.batch);
+    return status;
+}
+
+uint64_t policy_fair_chunks(const struct policy *policy, struct policy_instance *trigger)
+{
+    uint64_t share = policy->total / (policy->processes.n > 0 ? policy->processes.n : 1);
+    uint64_t chunks = 1;
+    struct policy_refusal refusal;
+    struct batch batch = { 0 };
+
+    if (trigger->group->first_queued == NULL ||
+        batch_gather(policy, trigger, &batch, &refusal) != CUBIEMEM_OK) {
+        return 1; /* planning it says why */
+    }
+    if (chunk_total(&batch.chunk, 1, NULL) > share) {
+        chunks = batch.runs;
+    } else if (chunk_total(&batch.chunk, batch.runs, NULL) > share) {
+        chunks = partition_of(batch.runs, chunk_largest(&batch.chunk, batch.runs, share, NULL))
+                     .chunks;
+    }
+    batch_finish(&batch);
+    return chunks;
 }
 
 void policy_plan_destroy(struct policy_plan *shown)

@@ -211,6 +211,7 @@ struct policy_plan {
     struct policy_partition partition;
     uint32_t warnings;
     bool cached_pair; /* rule 10.1: nothing was queued, only notices */
+    uint64_t asked;   /* total(L), bytes */
     uint64_t wanted;  /* charges of the new blocks, bytes */
     uint64_t replaced; /* R: charges of the dropped ones */
     /* members[0 .. n) in the order of their ready events: requesters in queue
@@ -251,6 +252,14 @@ struct policy_refusal {
 int policy_plan(const struct policy *policy, struct policy_instance *trigger, uint64_t free,
                 bool may_evict, struct policy_plan **plan_p, struct policy_refusal *refusal_p);
 void policy_plan_destroy(struct policy_plan *plan); /* before reserve, or after commit/abort */
+
+/* Into how many chunks the batch would be cut on a device of `size` bytes of which
+ * nobody holds any; caps and ceilings are as they are. The statuses of policy_plan(). */
+int policy_empty_chunks(const struct policy *policy, struct policy_instance *trigger,
+                        uint64_t size, uint64_t *chunks_p);
+/* Rule 5's k with A = the equal share, trunc(total / processes that have instances);
+ * where not even one run fits into that, as many chunks as there are runs. */
+uint64_t policy_fair_chunks(const struct policy *policy, struct policy_instance *trigger);
 
 /* The plan's net bytes count in caps and ceilings from now on. A plan is
  * reserved at once after it was made, with nothing changed in between. */

@@ -112,16 +112,16 @@ class Daemon:
     def fds(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
-    def cpu_seconds_in(self, seconds):
-        """What it computes in so many seconds of real time."""
-        def used():
-            with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as stat:
-                fields = stat.read().rsplit(")", 1)[1].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def cpu_seconds(self):
+        """What it has computed so far: unlike real time, no matter of who else runs."""
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-        before = used()
+    def cpu_seconds_in(self, seconds):
+        before = self.cpu_seconds()
         time.sleep(seconds)
-        return used() - before
+        return self.cpu_seconds() - before
 
     def stop(self):
         """SIGTERM; the exit status."""

@@ -25,6 +25,7 @@ class RawClient:
     def __init__(self, messages, path, name, timeout=10, **hello_fields):
         self.messages = messages
         self.events = []
+        self.answers = {}
         self.last_id = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(path)  # waits while the backlog is full
@@ -52,13 +53,24 @@ class RawClient:
 
     def call(self, field, body):
         """Send a request and wait for its answer: (DaemonMessage, descriptors)."""
+        return self.finish(self.start(field, body))
+
+    def start(self, field, body):
+        """Send a request; its number, for finish()."""
         self.last_id += 1
         self.send(field, body, self.last_id)
-        while True:
+        return self.last_id
+
+    def finish(self, number):
+        """Wait for the answer to a request. What else comes is kept: answers for their
+        own finish(), events in self.events."""
+        while number not in self.answers:
             message, fds = self.receive()
-            if message.id == self.last_id:
-                break
-            self.events.append((message, fds))
+            if message.id == 0:
+                self.events.append((message, fds))
+            else:
+                self.answers[message.id] = (message, fds)
+        message, fds = self.answers.pop(number)
         if message.result.code != 0:
             raise Refused(message.result)
         return message, fds

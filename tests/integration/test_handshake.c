@@ -217,7 +217,7 @@ static int allocate(struct party *party, uint64_t size)
     struct cubiemem_response *response;
 
     must(cubiemem_queue(party->instance, &request, 1), "queue");
-    int status = cubiemem_allocate(party->instance, &response);
+    int status = cubiemem_allocate(party->instance, NULL, &response);
     if (status == CUBIEMEM_OK) {
         party->array.size = sizeof(party->array);
         must(cubiemem_response_array(response, "a", &party->array), "array");

@@ -7,7 +7,6 @@ import contextlib
 import mmap
 import os
 import shutil
-import signal
 import stat
 import time
 import unittest
@@ -278,7 +277,8 @@ class RequestsLimitTest(UsersCase):
     Allocates are under way, and more park behind them."""
 
     program = "cubiememd-seams"
-    options = ("--socket-group", "nogroup", "--evict-timeout", "1", "--mode", "passive")
+    options = (*(UsersCase.options if os.geteuid() == 0 else ()), "--evict-timeout", "1",
+               "--mode", "passive")
     environment = {"CUBIEMEM_TEST_USER_LIMITS": "100,100,8,100000"}
 
     @needs_root

@@ -173,7 +173,7 @@ static void take(struct life *life)
     if (life->number % 3 == 0 && below(life, 2) == 0) {
         return; /* another member of the group commits it */
     }
-    int status = cubiemem_allocate(life->instance, &response);
+    int status = cubiemem_allocate(life->instance, NULL, &response);
     switch (status) {
     case CUBIEMEM_OK:
         note_grant(life, response);

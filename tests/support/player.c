@@ -45,7 +45,7 @@ static bool calls_answer(struct cubiemem_instance *instance)
     uint64_t free_size, total;
     char *json;
 
-    return cubiemem_allocate(instance, &response) == CUBIEMEM_IN_CALLBACK &&
+    return cubiemem_allocate(instance, NULL, &response) == CUBIEMEM_IN_CALLBACK &&
            cubiemem_register(instance->client, "in-hook", NULL, &other) ==
                CUBIEMEM_IN_CALLBACK &&
            cubiemem_sync(instance) == CUBIEMEM_IN_CALLBACK &&
@@ -131,7 +131,7 @@ static int do_allocate(struct held *held, const struct player_order *order,
                        struct player_answer *answer)
 {
     struct cubiemem_response *response;
-    int status = cubiemem_allocate(held->instance, &response);
+    int status = cubiemem_allocate(held->instance, NULL, &response);
 
     if (status == CUBIEMEM_OK) {
         note_response(held, order, response, answer);

@@ -50,7 +50,7 @@ static int ask(struct tenant *tenant, const uint64_t *sizes, size_t n,
                                                       .unchunkable = 1};
     }
     must(cubiemem_queue(tenant->instance, requests, n), "queue");
-    int status = cubiemem_allocate(tenant->instance, &response);
+    int status = cubiemem_allocate(tenant->instance, NULL, &response);
     if (status != CUBIEMEM_OK) {
         return status;
     }

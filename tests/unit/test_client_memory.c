@@ -114,7 +114,7 @@ static int allocate(const char *const *labels, const int64_t *mibs, size_t n)
     }
     int status = cubiemem_queue(instance, requests, n);
     if (status == CUBIEMEM_OK) {
-        status = cubiemem_allocate(instance, &response);
+        status = cubiemem_allocate(instance, NULL, &response);
     }
     cubiemem_response_free(response);
     return status;
@@ -155,7 +155,7 @@ static void test_six_arrays_again_without_driver_calls(void **state)
         requests[i] = array_of(six[i], &shapes[i]);
     }
     assert_int_equal(cubiemem_queue(instance, requests, 6), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_OK);
     assert_int_equal(cubiemem_response_array(response, "c", &array), CUBIEMEM_OK);
     assert_int_equal(cubiemem_response_array(response, "x", &again), CUBIEMEM_NOT_FOUND);
     assert_int_equal(cubiemem_response_partition(response, &partition), CUBIEMEM_OK);
@@ -166,7 +166,7 @@ static void test_six_arrays_again_without_driver_calls(void **state)
 
     uint64_t calls = n_calls(NULL);
     assert_int_equal(cubiemem_queue(instance, requests, 6), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_OK);
     assert_int_equal(n_calls(NULL), calls);
     assert_int_equal(cubiemem_response_array(response, "c", &again), CUBIEMEM_OK);
     assert_ptr_equal(again.pointer, array.pointer);
@@ -224,7 +224,7 @@ static void test_pinned_and_empty(void **state)
     struct cubiemem_array_request requests[] = {array_of("host", &shape), array_of("none", &none)};
     requests[0].memory = CUBIEMEM_PINNED;
     assert_int_equal(cubiemem_queue(instance, requests, 2), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_OK);
     assert_int_equal(cubiemem_response_array(response, "host", &array), CUBIEMEM_OK);
     assert_non_null(array.pointer);
     memset(array.pointer, 1, array.nbytes);
@@ -235,11 +235,11 @@ static void test_pinned_and_empty(void **state)
     assert_int_equal(cubiemem_release(instance, NULL, 0), CUBIEMEM_OK);
     set_faults("cuMemHostRegister:1=2", why, sizeof why);
     assert_int_equal(cubiemem_queue(instance, requests, 1), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_HOST_MEMORY);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_HOST_MEMORY);
     assert_non_null(strstr(cubiemem_last_error()->text, "host memory"));
     set_faults(NULL, why, sizeof why);
     assert_int_equal(cubiemem_queue(instance, requests, 1), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_OK);
     cubiemem_response_free(response);
 }
 
@@ -254,7 +254,7 @@ static void test_refusal_changes_nothing(void **state)
     fake.refuse = 0;
     /* The queue is kept: the same batch again. */
     response = NULL;
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_OK);
     struct cubiemem_array array = {.size = sizeof array};
     assert_int_equal(cubiemem_response_array(response, "b", &array), CUBIEMEM_OK);
     cubiemem_response_free(response);
@@ -325,7 +325,7 @@ static void test_daemon_vanishes_in_allocate(void **state)
     assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_OK);
     fake.handler = swallow_allocate;
     pthread_create(&thread, NULL, vanish_soon, NULL);
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_DISCONNECTED);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_DISCONNECTED);
     pthread_join(thread, NULL);
     /* What is held stays usable. */
     assert_int_equal(cubiemem_begin_work(instance), CUBIEMEM_OK);
@@ -567,7 +567,7 @@ static void *allocate_often(void *arg)
 {
     for (int i = 0; i < 50; i++) {
         struct cubiemem_response *response = NULL;
-        if (cubiemem_allocate(arg, &response) != CUBIEMEM_OK) {
+        if (cubiemem_allocate(arg, NULL, &response) != CUBIEMEM_OK) {
             return (void *)1;
         }
         cubiemem_response_free(response);
@@ -628,7 +628,7 @@ static void test_yield(void **state)
     assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_OK);
     uint64_t unmapped = n_calls("cuMemUnmap");
     fake.handler = yield_first;
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_NO_MEMORY);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_NO_MEMORY);
     fake.handler = NULL;
     assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     assert_int_equal(n_calls("cuMemUnmap"), unmapped + 1);
@@ -688,7 +688,7 @@ static void test_long_batch(void **state)
     }
     unsigned parts = fake.n_parts;
     assert_int_equal(cubiemem_queue(instance, requests, N), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_allocate(instance, &response), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_OK);
     cubiemem_response_free(response);
     assert_true(fake.n_parts >= parts + 4);
     assert_int_equal(fake.n_allocates, 1);

@@ -140,9 +140,10 @@ static int batch_allocate(struct lent_evaluator *lent, const struct pk_subject *
     requests[SS].rank = 1;
     requests[SS].chunk_axis_index = 0;
     requests[SS].total_runs = runs;
+    const struct cubiemem_wait wait = {.size = sizeof(wait), .timeout_ns = lent->wait_ns};
     int status = cubiemem_queue(lent->instance, requests, N_ARRAYS);
     if (status == CUBIEMEM_OK) {
-        status = cubiemem_allocate(lent->instance, response_p);
+        status = cubiemem_allocate(lent->instance, &wait, response_p);
     }
     return status == CUBIEMEM_OK ? 0 : complain("no memory for the batch", status);
 }
@@ -208,7 +209,7 @@ static int instance_register(struct lent_evaluator *lent, const char *name, doub
 }
 
 int lent_open(struct lent_evaluator *lent, const char *socket, const char *name, double proportion,
-              struct progress *progress)
+              int64_t wait_ns, struct progress *progress)
 {
     const struct cubiemem_options options = {
         .size = sizeof(options),
@@ -216,7 +217,8 @@ int lent_open(struct lent_evaluator *lent, const char *socket, const char *name,
         .name = name,
     };
 
-    *lent = (struct lent_evaluator){.base = {lent_run}, .progress = progress};
+    *lent = (struct lent_evaluator){
+        .base = {lent_run}, .wait_ns = wait_ns, .progress = progress};
     int status = cubiemem_connect(&options, &lent->client);
     if (status != CUBIEMEM_OK) {
         return complain("cannot connect", status);

@@ -22,6 +22,7 @@ struct lent_evaluator {
     struct cubiemem_client *client;
     struct cubiemem_instance *instance;
     cubiemem_stream stream;
+    int64_t wait_ns; /* how long a batch may wait for memory */
     struct progress *progress;
     bool simulated;
     struct lent_work work;
@@ -31,11 +32,12 @@ struct lent_evaluator {
 /*
  * Connect (socket NULL: by the environment), register one instance of this name
  * with a proportion (negative: the auto pool), and choose the kernel: a host
- * function on the simulated device, CUDA on a GPU.
+ * function on the simulated device, CUDA on a GPU. A batch that lacks memory waits
+ * for it, wait_ns at most.
  * Return: 0; -1 after a line on stderr.
  */
 int lent_open(struct lent_evaluator *lent, const char *socket, const char *name, double proportion,
-              struct progress *progress);
+              int64_t wait_ns, struct progress *progress);
 /* Gives everything back. */
 void lent_close(struct lent_evaluator *lent);
 

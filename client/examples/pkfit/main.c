@@ -21,12 +21,14 @@
 
 #define POINTS_MAX   1000
 #define SUBJECTS_MAX 256
+#define WAIT_MAX_S   86400
 
 struct options {
     const char *data;
     const char *name;
     const char *socket;
     double proportion; /* negative: auto */
+    int64_t wait_ns;
     uint32_t points;   /* on each axis */
     uint64_t chunk;    /* runs; without the daemon only */
     int subjects[SUBJECTS_MAX];
@@ -44,6 +46,7 @@ static const char usage_text[] =
     "  --subjects A,B,... subjects to fit (default: all)\n"
     "  --name NAME        of client and instance (default: pkfit)\n"
     "  --proportion P     share of the device's budget, 0 to 1 (default: auto pool)\n"
+    "  --wait SECONDS     how long a batch may wait for memory (default: 60)\n"
     "  --points N         grid points on each axis (default: 100, that is 10^6 runs)\n"
     "  --socket PATH      of cubiememd (default: $CUBIEMEM_SOCKET, or the only one)\n"
     "  --no-daemon        compute in plain memory, on the CPU\n"
@@ -79,6 +82,17 @@ static double proportion_parse(const char *text)
     return value;
 }
 
+static int64_t wait_parse(const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !(value >= 0 && value <= WAIT_MAX_S)) {
+        errx(2, "--wait %s: seconds from 0 to %d are wanted", text, WAIT_MAX_S);
+    }
+    return (int64_t)(value * 1e9);
+}
+
 static void subjects_parse(char *text, struct options *options)
 {
     char *rest = text;
@@ -108,12 +122,14 @@ static void options_check(const struct options *options, int argc, char **argv)
 
 static void options_parse(int argc, char **argv, struct options *options_p)
 {
-    enum { DATA = 256, SUBJECTS, NAME, PROPORTION, POINTS, SOCKET, NO_DAEMON, CHUNK, EXACT, QUIET };
+    enum { DATA = 256, SUBJECTS, NAME, PROPORTION, WAIT, POINTS, SOCKET, NO_DAEMON, CHUNK, EXACT,
+           QUIET };
     static const struct option table[] = {
         {"data", required_argument, NULL, DATA},
         {"subjects", required_argument, NULL, SUBJECTS},
         {"name", required_argument, NULL, NAME},
         {"proportion", required_argument, NULL, PROPORTION},
+        {"wait", required_argument, NULL, WAIT},
         {"points", required_argument, NULL, POINTS},
         {"socket", required_argument, NULL, SOCKET},
         {"no-daemon", no_argument, NULL, NO_DAEMON},
@@ -123,7 +139,8 @@ static void options_parse(int argc, char **argv, struct options *options_p)
         {"help", no_argument, NULL, 'h'},
         {0},
     };
-    struct options options = {.name = "pkfit", .proportion = -1, .points = 100};
+    struct options options = {.name = "pkfit", .proportion = -1, .wait_ns = 60000000000,
+                              .points = 100};
     int option;
 
     while ((option = getopt_long(argc, argv, "h", table, NULL)) != -1) {
@@ -139,6 +156,9 @@ static void options_parse(int argc, char **argv, struct options *options_p)
             break;
         case PROPORTION:
             options.proportion = proportion_parse(optarg);
+            break;
+        case WAIT:
+            options.wait_ns = wait_parse(optarg);
             break;
         case POINTS:
             options.points = (uint32_t)number_parse("--points", optarg, 2, POINTS_MAX);
@@ -241,7 +261,8 @@ int main(int argc, char **argv)
         result = subjects_fit(&plain.base, subjects, &options, &progress);
     } else {
         struct lent_evaluator lent;
-        result = lent_open(&lent, options.socket, options.name, options.proportion, &progress);
+        result = lent_open(&lent, options.socket, options.name, options.proportion,
+                           options.wait_ns, &progress);
         if (result == 0) {
             result = subjects_fit(&lent.base, subjects, &options, &progress);
             lent_close(&lent);
