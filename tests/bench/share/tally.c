@@ -1,8 +1,9 @@
 /*
  * tally - what the rounds of bench-share come to, and whether it is as wanted
  *
- * A process's slow-down is its time for each batch that it finished, over the same
- * when it had the device for itself (the run one after the other, of the same round).
+ * A process's slow-down is its time for each batch that it finished, over that of such a
+ * process when it has the device for itself (the run one after the other, of the same
+ * round; the mean, for on a busy machine one alone says little).
  * Who finished nothing has none. Makespans are compared within a round, and the median
  * of the rounds counts; of everything else the worst counts.
  */
@@ -47,14 +48,32 @@ static void add_batches(struct tally_scene *scene, const struct share_report *re
     }
 }
 
-static void add_slowness(struct tally_scene *scene, const struct share_outcome *outcome,
-                         const struct share_outcome *alone, size_t n)
+/* What a batch of process i's load takes alone: the mean of those that have the same. */
+static double pace_alone(const struct share_setup *setup, const struct share_outcome *alone,
+                         size_t i)
+{
+    double sum = 0;
+    size_t n = 0;
+
+    for (size_t k = 0; k < setup->n_processes; k++) {
+        bool same = memcmp(&setup->loads[k], &setup->loads[i], sizeof(setup->loads[i])) == 0;
+        double own = pace(&alone->reports[k]);
+        if (same && own > 0) {
+            sum += own;
+            n++;
+        }
+    }
+    return n > 0 ? sum / (double)n : 0;
+}
+
+static void add_slowness(struct tally_scene *scene, const struct share_setup *setup,
+                         const struct share_outcome *outcome, const struct share_outcome *alone)
 {
     double sum = 0, worst = 0;
     size_t n_counted = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        double own = pace(&outcome->reports[i]), best = pace(&alone->reports[i]);
+    for (size_t i = 0; i < setup->n_processes; i++) {
+        double own = pace(&outcome->reports[i]), best = pace_alone(setup, alone, i);
         if (own > 0 && best > 0) {
             sum += own / best;
             worst = own / best > worst ? own / best : worst;
@@ -83,7 +102,7 @@ void tally_add(struct tally *tally, const struct share_setup *setup,
                                   report->batches[k].answer != serial->reports[i].batches[k].answer;
             }
         }
-        add_slowness(scene, &outcomes[s], serial, setup->n_processes);
+        add_slowness(scene, setup, &outcomes[s], serial);
         scene->makespan_s[round] = (double)outcomes[s].makespan_ns * 1e-9;
         scene->peak = outcomes[s].peak > scene->peak ? outcomes[s].peak : scene->peak;
     }
