@@ -58,7 +58,7 @@ void answer_hello_refused(struct connection *connection, uint64_t request_id, in
 }
 
 void answer_message(struct session *session, uint64_t request_id,
-                    Cubiemem__DaemonMessage *message, int fd)
+                    const Cubiemem__DaemonMessage *message, int fd)
 {
     Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
     if (request_id == 0) { /* it asked for no answer */
@@ -67,19 +67,20 @@ void answer_message(struct session *session, uint64_t request_id,
         }
         return;
     }
-    if (message->result == NULL) {
+    Cubiemem__DaemonMessage sent = *message;
+    if (sent.result == NULL) {
         result.has_code = true;
-        message->result = &result;
+        sent.result = &result;
     }
-    message->has_id = true;
-    message->id = request_id;
+    sent.has_id = true;
+    sent.id = request_id;
     struct fdset fds = FDSET_INIT;
     if (fd >= 0) {
         fdset_consume(&fds, fd);
-        message->has_packet = true;
-        message->packet = connection_next_packet(session->connection);
+        sent.has_packet = true;
+        sent.packet = connection_next_packet(session->connection);
     }
-    send_message(session->connection, message, &fds);
+    send_message(session->connection, &sent, &fds);
     answered(session, request_id);
 }
 

@@ -25,7 +25,7 @@ void answer_refusal(struct session *session, uint64_t request_id, int status, CU
 /* Any answer that fits into one packet; fd >= 0 travels with it and is closed
  * in any case. The message's id is set here. */
 void answer_message(struct session *session, uint64_t request_id,
-                    Cubiemem__DaemonMessage *message, int fd);
+                    const Cubiemem__DaemonMessage *message, int fd);
 
 /* A grant's messages, encoded, not yet sent. */
 struct answer_batch;

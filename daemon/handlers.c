@@ -278,7 +278,7 @@ int handle_register(struct request *request)
     if (!label_fits(body->name) || !label_fits(body->group) ||
         (body->owner != NULL && !label_fits(body->owner))) {
         snprintf(request->why, sizeof(request->why),
-                 "the names of an instance, its group and its owner have 1 to %u bytes",
+                 "the names of an instance, its group and its owner have 1 to %d bytes",
                  LIMIT_LABEL);
         return CUBIEMEM_INVALID_REQUEST;
     }
@@ -438,7 +438,7 @@ int handle_change_group(struct request *request)
         return CUBIEMEM_NOT_REGISTERED;
     }
     if (!label_fits(body->group)) {
-        snprintf(request->why, sizeof(request->why), "a group's name has 1 to %u bytes",
+        snprintf(request->why, sizeof(request->why), "a group's name has 1 to %d bytes",
                  LIMIT_LABEL);
         return CUBIEMEM_INVALID_REQUEST;
     }

@@ -116,7 +116,7 @@ enum packet_outcome packet_send(int socket, const void *data, size_t size,
         memset(&control, 0, sizeof(control));
         message.msg_control = control.bytes;
         message.msg_controllen = CMSG_SPACE(sizeof(int) * fds->n);
-        struct cmsghdr *cmsg = CMSG_FIRSTHDR(&message);
+        struct cmsghdr *cmsg = &control.align;
         cmsg->cmsg_level = SOL_SOCKET;
         cmsg->cmsg_type = SCM_RIGHTS;
         cmsg->cmsg_len = CMSG_LEN(sizeof(int) * fds->n);

@@ -24,7 +24,7 @@ int cmd_version(const struct ctl *ctl, int argc, char **argv)
 {
     struct cubiemem_client *client = NULL;
     int result = ctl_open(ctl, &client);
-    const char *daemon = result == CTL_OK ? client_daemon_version(client) : NULL;
+    const char *daemon = client != NULL ? client_daemon_version(client) : NULL;
 
     (void)argc;
     (void)argv;

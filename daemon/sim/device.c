@@ -109,14 +109,15 @@ static void choose_visible(void)
 
 /* --- the list --- */
 
-/* Copy a GPU into the list. */
-static void append(const struct gpu *gpu)
+/* Move a GPU into the list; without memory it is closed. */
+static bool append(struct gpu *gpu)
 {
     unsigned int number = 0;
     struct gpu *copy = malloc(sizeof(*copy));
 
     if (!copy) {
-        abort();
+        gpu_close(gpu);
+        return false;
     }
     *copy = *gpu;
     for (size_t i = 0; i < n_gpus; i++) {
@@ -127,6 +128,7 @@ static void append(const struct gpu *gpu)
     }
     copy->number = number;
     gpus[n_gpus++] = copy;
+    return true;
 }
 
 static void close_nth(size_t i)
@@ -159,6 +161,7 @@ int device_scan(void)
 {
     struct dirent **entries = NULL;
     int n = scandir(run_dir, &entries, is_gpu_file, alphasort);
+    int n_lost = 0;
 
     for (int i = 0; i < n; i++) {
         struct gpu gpu;
@@ -169,8 +172,8 @@ int device_scan(void)
             memcpy(name, entries[i]->d_name + 4, length);
             name[length] = '\0';
             if (gpu_name_is_valid(name) && !find_by_name(name) &&
-                gpu_open(run_dir, name, &gpu) == 0) {
-                append(&gpu);
+                gpu_open(run_dir, name, &gpu) == 0 && !append(&gpu)) {
+                n_lost++;
             }
         }
         free(entries[i]);
@@ -178,6 +181,9 @@ int device_scan(void)
     free(entries);
     qsort(gpus, n_gpus, sizeof(gpus[0]), by_name);
     choose_visible();
+    if (n_lost > 0) {
+        return -ENOMEM;
+    }
     return n_visible > 0 ? 0 : -ENODEV;
 }
 
@@ -368,7 +374,10 @@ static int add_locked(const char *name, uint64_t size, char *why, size_t why_siz
         snprintf(why, why_size, "cannot make %s/sim-%s.gpu: %s", run_dir, name, strerror(-result));
         return -1;
     }
-    append(&added);
+    if (!append(&added)) {
+        snprintf(why, why_size, "not enough host memory for the simulated GPU %s", name);
+        return -1;
+    }
     if (!call_is_initialised()) {
         qsort(gpus, n_gpus, sizeof(gpus[0]), by_name);
         choose_visible();

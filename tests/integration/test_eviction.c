@@ -417,10 +417,51 @@ static void a_dead_asker_leaves_no_trace(void)
     close_daemon();
 }
 
+static struct player_answer in_group(struct player *player, enum player_do what, uint64_t size)
+{
+    return player_do(player, &(struct player_order){.what = what, .size = size, .group = "g",
+                                                    .shared = true, .hook = PLAYER_COUNTS});
+}
+
+/* Another member's allocate replaces an array that is worked in: not before the end. */
+static void what_is_begun_is_not_replaced(void)
+{
+    struct player a, b;
+
+    open_daemon();
+    player_start(&a, &harness, "a");
+    player_start(&b, &harness, "b");
+    in_group(&a, PLAYER_REGISTER, 0);
+    in_group(&b, PLAYER_REGISTER, 0);
+    expect(in_group(&a, PLAYER_TAKE, 8 * MIB).status == CUBIEMEM_OK, "a");
+    expect(player_begin(&a) == CUBIEMEM_OK, "begin");
+    in_group(&a, PLAYER_QUEUE, 16 * MIB);
+    expect(in_group(&b, PLAYER_TAKE, 4 * MIB).status == CUBIEMEM_OK, "b");
+    usleep(50000);
+    in_group(&a, PLAYER_WRITE, 5);
+    expect(in_group(&a, PLAYER_CHECK, 5).value == 0, "a finds foreign words");
+    player_end(&a);
+    while (player_begin(&a) == CUBIEMEM_OK) { /* until the grant is applied */
+        player_end(&a);
+    }
+    struct player_answer answer;
+    while ((answer = in_group(&a, PLAYER_RESPONSE, 0)).status == CUBIEMEM_NOT_FOUND) {
+        usleep(1000);
+    }
+    expect(answer.value == 16 * MIB, "a was granted other than it queued");
+    expect(player_begin(&a) == CUBIEMEM_OK, "a may not begin with its new array");
+    in_group(&a, PLAYER_WRITE, 6);
+    player_end(&a);
+    player_close(&a);
+    player_close(&b);
+    close_daemon();
+}
+
 static const struct {
     const char *name;
     void (*tell)(void);
 } stories[] = {
+    {"what is begun is not replaced", what_is_begun_is_not_replaced},
     {"one idle holder must go", one_idle_holder_must_go},
     {"the oldest goes first", the_oldest_goes_first},
     {"what was granted and not used is never taken", what_was_not_used_is_never_taken},

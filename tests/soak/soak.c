@@ -149,7 +149,9 @@ static void note_grant(struct life *life, struct cubiemem_response *response)
 
 static void queue(struct life *life)
 {
-    const int64_t runs = below(life, 3) == 0 ? 1 : 1 + below(life, MAX_RUNS);
+    /* The members of a group are cut alike, so their run axes have to agree. */
+    const bool is_alone = life->number % 3 != 0 && below(life, 3) != 0;
+    const int64_t runs = is_alone ? 1 + below(life, MAX_RUNS) : 1;
     const int64_t shape[2] = {runs, (int64_t)((1 + below(life, 40 * 1024)) * 1024 / runs + 128)};
     const struct cubiemem_array_request requests[2] = {
         {.size = sizeof(requests[0]), .label = "a", .shape = shape, .rank = 2,
