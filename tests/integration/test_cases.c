@@ -122,11 +122,11 @@ static void case_22_all_or_nothing(void)
             .dtype = CUBIEMEM_UINT8, .chunk_axis_index = CUBIEMEM_AXIS_NONE, .unchunkable = 1};
     }
     must(cubiemem_queue(tenant.instance, requests, 3), "queue");
-    expect(cubiemem_allocate(tenant.instance, &response) == CUBIEMEM_UNCHUNKABLE_TOO_LARGE,
+    expect(cubiemem_allocate(tenant.instance, NULL, &response) == CUBIEMEM_UNCHUNKABLE_TOO_LARGE,
            "three arrays fit");
     expect(tenant_figure(&tenant, "lent_bytes") == 0, "some of them were granted");
     must(cubiemem_queue(tenant.instance, requests, 2), "queue");
-    must(cubiemem_allocate(tenant.instance, &response), "two arrays");
+    must(cubiemem_allocate(tenant.instance, NULL, &response), "two arrays");
     cubiemem_response_free(response);
     tenant_close(&tenant);
 }

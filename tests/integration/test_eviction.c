@@ -299,8 +299,8 @@ static void the_unresponsive_are_passed_over(void)
 
     /* Its late answer is taken, and counts as an eviction. */
     player_continue(&c);
-    expect_hooks(&c, 1);
     watch_until_client(&watch, "c", "held_bytes", 0, 2000);
+    expect_hooks(&c, 1);
     watch_balance_at_rest(&watch);
     expect(player_begin(&c) == CUBIEMEM_EVICTED, "c may begin work");
     player_use(&a);
@@ -398,8 +398,8 @@ static void a_dead_asker_leaves_no_trace(void)
     player_kill(&b);
     player_continue(&a);
     watch_until_n_clients(&watch, 1, 2000);
-    expect_hooks(&a, 1);
     watch_until_client(&watch, "a", "held_bytes", 0, 2000);
+    expect_hooks(&a, 1);
     watch_balance_at_rest(&watch);
 
     /* And the victim dies while it is asked. */

@@ -46,7 +46,7 @@ static void open_client(void)
     request.shape = &shape;
     request.rank = 1;
     must(cubiemem_queue(instance, &request, 1), "queue");
-    must(cubiemem_allocate(instance, &response), "allocate");
+    must(cubiemem_allocate(instance, NULL, &response), "allocate");
     cubiemem_response_free(response);
 }
 
