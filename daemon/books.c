@@ -178,16 +178,22 @@ void books_return(struct books *books, uint64_t size)
     books->cached += size;
 }
 
+/* What drains is still used, and not lent any more: that is no growth of others. */
+static void drain(struct books *books, uint64_t size, int64_t now_ns)
+{
+    books->draining += size;
+    books->not_ours += size;
+    books->drain_change_ns = now_ns;
+}
+
 void books_drain_lent(struct books *books, uint64_t size, int64_t now_ns)
 {
     take(&books->lent, size);
-    books->draining += size;
-    books->drain_change_ns = now_ns;
+    drain(books, size, now_ns);
 }
 
 void books_drain_cached(struct books *books, uint64_t size, int64_t now_ns)
 {
     take(&books->cached, size);
-    books->draining += size;
-    books->drain_change_ns = now_ns;
+    drain(books, size, now_ns);
 }

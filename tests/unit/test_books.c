@@ -123,6 +123,26 @@ static void a_new_context_does_not_hide_what_has_drained(void **state)
     assert_int_equal(books.context_credit, 0);
 }
 
+/* What is let go while a context is awaited is not taken for the context. */
+static void what_begins_to_drain_is_no_context(void **state)
+{
+    (void)state;
+    struct books books;
+    books_init(&books, 4096 * MIB, 0, 640 * MIB);
+    books_read(&books, 4096 * MIB, 4096 * MIB, 0);
+    books_promise(&books, 2048 * MIB);
+    books_lend_new(&books, 2048 * MIB);
+    books_read(&books, 4096 * MIB, 2048 * MIB, 0);
+    books_context_coming(&books, 0);
+    books_drain_lent(&books, 2048 * MIB, 0);
+    books_read(&books, 4096 * MIB, 2048 * MIB, SECOND);
+    assert_int_equal(books.draining, 2048 * MIB);
+    assert_int_equal(books.others, 0);
+    books_read(&books, 4096 * MIB, 1530 * MIB, 2 * SECOND); /* the context */
+    assert_int_equal(books.draining, 2048 * MIB);
+    assert_int_equal(books.others, 518 * MIB);
+}
+
 /* The budget is lowered below what is lent: nothing is free, nothing wraps. */
 static void a_budget_below_what_is_lent_leaves_nothing(void **state)
 {
@@ -147,6 +167,7 @@ int main(void)
         cmocka_unit_test(draining_falls_with_the_readings_only),
         cmocka_unit_test(what_does_not_come_back_is_others_after_a_while),
         cmocka_unit_test(a_new_context_does_not_hide_what_has_drained),
+        cmocka_unit_test(what_begins_to_drain_is_no_context),
         cmocka_unit_test(a_budget_below_what_is_lent_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
