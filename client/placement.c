@@ -22,7 +22,9 @@ void placements_finish(struct placements *list, struct context *context)
         if (pinned != NULL && --pinned->refs == 0) {
             pinned_destroy(pinned, context);
         }
-        free(list->items[i].label);
+        if (!list->described) {
+            free(list->items[i].label);
+        }
     }
     free(list->items);
     *list = (struct placements){0};
@@ -35,7 +37,12 @@ static int compare(const void *a, const void *b)
 
 void placements_sort(struct placements *list)
 {
-    if (list->n > 1) {
+    size_t in_order = 1;
+    while (in_order < list->n &&
+           compare(&list->items[in_order - 1], &list->items[in_order]) <= 0) {
+        in_order++;
+    }
+    if (in_order < list->n) {
         qsort(list->items, list->n, sizeof *list->items, compare);
     }
 }
@@ -58,17 +65,18 @@ struct placement *placements_find(const struct placements *list, const char *lab
 
 bool placements_describe(const struct placements *from, struct placements *copy_p)
 {
-    struct placements copy;
-    if (!placements_init(&copy, from->n)) {
+    size_t size = (from->n + 1) * sizeof *from->items;
+    for (size_t i = 0; i < from->n; i++) {
+        size += strlen(from->items[i].label) + 1;
+    }
+    struct placements copy = {.items = malloc(size), .n = from->n, .described = true};
+    if (copy.items == NULL) {
         return false;
     }
+    char *labels = (char *)(copy.items + from->n + 1);
     for (size_t i = 0; i < from->n; i++) {
-        copy.items[i].array = from->items[i].array;
-        copy.items[i].label = strdup(from->items[i].label);
-        if (copy.items[i].label == NULL) {
-            placements_finish(&copy, NULL);
-            return false;
-        }
+        copy.items[i] = (struct placement){.label = labels, .array = from->items[i].array};
+        labels = stpcpy(labels, from->items[i].label) + 1;
     }
     *copy_p = copy;
     return true;

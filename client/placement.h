@@ -24,6 +24,7 @@ struct placement {
 struct placements {
     struct placement *items;
     size_t n;
+    bool described; /* by placements_describe(): the labels lie behind the items */
 };
 
 bool placements_init(struct placements *list, size_t n); /* n zeroed items */

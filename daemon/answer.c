@@ -245,6 +245,7 @@ struct builder {
     Cubiemem__Block **blocks;
     Cubiemem__ArrayPlacement **arrays;
     struct fdset fds;
+    bool has_handles; /* new memory: the device is named with it */
     struct arena *arena;
 };
 
@@ -336,11 +337,12 @@ static int part_end(struct builder *builder, bool more)
         response->tail_length = plan->partition.tail_length;
         response->grant = builder->grant;
         response->warnings = plan->warnings;
-        response->device_uuid = builder->session->daemon->device.uuid;
+        response->device_uuid = builder->has_handles ? builder->session->daemon->device.uuid : NULL;
         result.has_warnings = plan->warnings != 0;
         result.warnings = plan->warnings;
     }
-    message.has_id = message.has_part = message.has_more = true;
+    message.has_id = true;
+    message.has_part = message.has_more = more || builder->part > 0;
     message.id = builder->id;
     message.part = builder->part++;
     message.more = more;
@@ -405,6 +407,7 @@ static int add_segment(struct builder *builder, const struct block *block, size_
                        const struct segment *segment, bool held)
 {
     bool legacy = block->kind == CUBIEMEM_HANDLE_LEGACY;
+    builder->has_handles = true;
     bool fd = !held && !legacy;
     int status = make_room(builder, legacy ? 224 : 96, fd);
     if (status != CUBIEMEM_OK) {
