@@ -134,10 +134,11 @@ gpu_src := $(wildcard tests/gpu/*.c)
 bench_src := $(wildcard tests/bench/*.c)
 share_src := $(wildcard tests/bench/share/*.c)
 fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)
+soak_src := $(wildcard tests/soak/*.c)
 product_src := $(proto_src) $(policy_src) $(sim_src) $(engine_src) daemon/main.c $(daemon_src) \
 	$(client_src) $(ctl_src) $(pkfit_src)
 test_src := $(support_src) tests/support/fail_call.c $(unit_src) $(integration_src) $(gpu_src) \
-	$(bench_src) $(share_src) $(fuzz_src) $(wildcard tests/fuzz/replay.c)
+	$(bench_src) $(share_src) $(soak_src) $(fuzz_src) $(wildcard tests/fuzz/replay.c)
 headers := $(wildcard include/*.h proto/*.h daemon/*.h daemon/*/*.h daemon/*/*/*.h client/*.h \
 	client/*/*.h client/*/*/*.h)
 test_headers := $(wildcard tests/*/*.h tests/*/*/*.h)
@@ -264,7 +265,7 @@ $(BUILD)/cubiememd@.service: systemd/cubiememd@.service.in $(BUILD)/places
 # ------------------------------------------------------------------- tests
 test_libs = $(libsupport) $(libpkfit) $(libctl) $(libdaemon) $(libclient) $(libpolicy) $(libproto)
 test_link = $(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) $(cudart) -ldl -lm
-.SECONDARY:
+.PRECIOUS: $(BUILD)/obj/%.o
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(test_libs)
 	$(test_link) $(CMOCKA)
 $(stage)/%: $(BUILD)/obj/tests/gpu/%.o $(test_libs)
@@ -284,7 +285,7 @@ $(BUILD)/obj/seams/client/%.o: client/%.c $(BUILD)/knobs | $(gen)/cubiemem.pb-c.
 $(BUILD)/tests/integration/test_handshake: $(call seam_objects,client/marks client/events) \
 	| $(stage)/cubiememd-seams
 $(stage)/cubiememd-seams: $(call obj,daemon/main.c tests/support/seam.c) \
-	$(call seam_objects,daemon/session daemon/eviction daemon/transaction) $(libdaemon) $(libpolicy) $(libproto)
+	$(call seam_objects,daemon/session daemon/user daemon/eviction daemon/transaction) $(libdaemon) $(libpolicy) $(libproto)
 	$(link) $(LIBUV) $(PROTOBUF_C) $(JANSSON) $(SYSTEMD) -ldl -lm
 # A daemon whose k-th call of one of these fails.
 fail_calls := malloc calloc realloc strdup strndup memfd_create socketpair fcntl
@@ -324,6 +325,10 @@ check-exports: $(libshared) $(libstatic) ## the libraries export what cubiemem.h
 check-source: ## who may include whom; functions that are not used here
 	$(Q)tests/support/check_map.sh && tests/support/check_banned.sh
 
+.PHONY: soak
+soak: all $(BUILD)/tests/soak/soak ## many clients at random for SOAK_SECONDS (600); books that balance
+	$(Q)CUBIEMEM_STAGE=$(stage) $(BUILD)/tests/soak/soak
+
 .PHONY: demo
 demo: all ## three programs share one device (DEVICE=sim:64MiB, cuda:0)
 	$(Q)BUILD=$(BUILD) tests/demo $(DEVICE)
@@ -347,10 +352,11 @@ bench-share: all $(stage)/share ## processes that want twice the device: alone, 
 fuzz: ## build the fuzzers (clang) and run each FUZZ_TIME seconds
 	$(Q)$(MAKE) CC=clang AR=ar SAN=fuzz BUILD=build/fuzz fuzzers
 	$(Q)for f in $(patsubst tests/fuzz/%.c,%,$(fuzz_src)); do \
-		mkdir -p build/fuzz/corpus/$$f && build/fuzz/$$f -max_total_time=$(FUZZ_TIME) \
+		mkdir -p build/fuzz/corpus/$$f && \
+			CUBIEMEM_SIM=$(CURDIR)/build/fuzz/stage/libcubiemem-sim.so build/fuzz/$$f -max_total_time=$(FUZZ_TIME) \
 			-artifact_prefix=build/fuzz/ -print_final_stats=1 build/fuzz/corpus/$$f \
 			tests/fuzz/corpus/$$f || exit 1; done
-fuzzers: $(fuzzers)
+fuzzers: $(fuzzers) $(libsim)
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(test_libs)
 	$(test_link) -fsanitize=fuzzer
 

@@ -193,6 +193,18 @@ static int await_replaced(struct batch *batch, int64_t deadline)
     return status;
 }
 
+/* What another's allocate gave the instance and nobody took is there no more. A mere
+ * notice has no arrays, and stays. */
+static void forget_untaken(struct cubiemem_instance *instance)
+{
+    pthread_mutex_lock(&instance->client->books);
+    if (instance->response != NULL && instance->response->arrays.n > 0) {
+        cubiemem_response_free(instance->response);
+        instance->response = NULL;
+    }
+    pthread_mutex_unlock(&instance->client->books);
+}
+
 /* The answer is here, and the act role with it. */
 static int take_grant(struct batch *batch, struct incoming *answer,
                       struct cubiemem_response **response_p)
@@ -215,6 +227,7 @@ static int take_grant(struct batch *batch, struct incoming *answer,
     uint64_t grant = answer->message->response->grant;
     status = holding_apply(trigger->client, answer, response_p);
     if (status == CUBIEMEM_OK) {
+        forget_untaken(trigger);
         marks_deliver(trigger->owner, grant);
     }
     return status;
@@ -345,6 +358,9 @@ int cubiemem_take_response(struct cubiemem_instance *instance,
     int failed = instance->response_status;
     instance->response = NULL;
     instance->response_status = CUBIEMEM_OK;
+    if (response != NULL) { /* with the books held: a grant that replaces it closes again */
+        marks_deliver(instance->owner, response->grant);
+    }
     pthread_mutex_unlock(&instance->client->books);
     if (response == NULL) {
         return failed != CUBIEMEM_OK
@@ -353,7 +369,6 @@ int cubiemem_take_response(struct cubiemem_instance *instance,
                    : failure_set(CUBIEMEM_NOT_FOUND, "no response waits for %.80s",
                                  instance->name);
     }
-    marks_deliver(instance->owner, response->grant);
     *response_p = response;
     return CUBIEMEM_OK;
 }
@@ -396,5 +411,8 @@ int cubiemem_release(struct cubiemem_instance *instance, const char *const *labe
     pthread_mutex_lock(&instance->client->books);
     status = holding_drop(instance, labels, n_labels);
     pthread_mutex_unlock(&instance->client->books);
+    if (status == CUBIEMEM_OK && labels == NULL) {
+        forget_untaken(instance);
+    }
     return status == CUBIEMEM_OK ? tell_release(instance, labels, n_labels) : status;
 }

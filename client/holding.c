@@ -255,9 +255,12 @@ static int map_new(struct grant *grant)
     return CUBIEMEM_OK;
 }
 
-static int place_pinned(struct grant *grant, const char *label, struct placement *place)
+/* What was registered before is kept, but for one that has to come as zeros. */
+static int place_pinned(struct grant *grant, const Cubiemem__ArrayPlacement *from,
+                        struct placement *place)
 {
-    struct placement *before = placements_find(&grant->instance->held, label);
+    struct placement *before =
+        from->zeroed ? NULL : placements_find(&grant->instance->held, from->label);
     uint64_t nbytes = place->array.nbytes;
     if (nbytes == 0) {
         return CUBIEMEM_OK;
@@ -325,7 +328,7 @@ static int place_array(struct grant *grant, const Cubiemem__ArrayPlacement *from
     if (from->n_shape > 0) {
         memcpy(place->array.shape, from->shape, from->n_shape * sizeof *from->shape);
     }
-    return place->array.memory == CUBIEMEM_PINNED ? place_pinned(grant, from->label, place)
+    return place->array.memory == CUBIEMEM_PINNED ? place_pinned(grant, from, place)
                                                   : place_device(grant, from, place, hint);
 }
 
@@ -447,14 +450,22 @@ static void unuse_instance(struct cubiemem_instance *instance)
     pthread_cond_broadcast(&instance->client->changed);
 }
 
-/* Nobody may work in what is unmapped. Books held; open while it waits. */
+/* Nobody may work in what is unmapped. Who calls allocate knows what he replaces;
+ * that of another member comes at any time, so what is begun has to end, and nothing
+ * begins before the grant is taken. Books held; open while it waits. */
 static void await_work(struct cubiemem_instance *instance)
 {
     struct cubiemem_client *client = instance->client;
-    pthread_mutex_unlock(&client->books);
-    /* A dead context ends the wait, too: then nothing runs. */
-    (void)marks_wait(instance->owner, INT64_MAX);
-    pthread_mutex_lock(&client->books);
+    bool is_own = instance->group->committing;
+    do { /* again if an earlier grant was taken meanwhile, which opens it */
+        pthread_mutex_unlock(&client->books);
+        if (!is_own) {
+            marks_close(instance->owner);
+        }
+        /* A dead context ends the wait, too: then nothing runs. */
+        (void)marks_wait(instance->owner, INT64_MAX);
+        pthread_mutex_lock(&client->books);
+    } while (!is_own && !marks_are_closed(instance->owner));
 }
 
 int holding_apply(struct cubiemem_client *client, struct incoming *incoming,
@@ -500,6 +511,8 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
     /* Without memory nothing is unmapped, and the answer names no segment. */
     if (instance != NULL && closed != NULL) {
         await_work(instance);
+        /* It may be refused in the end, and the arrays are gone all the same. */
+        marks_shut(instance->owner);
         for (size_t i = 0; i < yield->n_block_ids; i++) {
             struct block_view *block = find_block(instance->blocks, yield->block_ids[i], &hint);
             if (block == NULL) {

@@ -345,6 +345,30 @@ bool marks_evict(struct owner *owner)
     return idle;
 }
 
+void marks_close(struct owner *owner)
+{
+    int64_t pause = WAIT_FIRST_NS;
+    uint64_t word = 0;
+    while (!atomic_compare_exchange_weak(&owner->words->word, &word, CONTROL_EVICTING) &&
+           word != CONTROL_EVICTING) {
+        if (word != 0) {
+            clock_sleep(pause);
+            pause = pause * 2 < WAIT_LONGEST_NS ? pause * 2 : WAIT_LONGEST_NS;
+        }
+        word = 0;
+    }
+}
+
+void marks_shut(struct owner *owner)
+{
+    atomic_fetch_or(&owner->words->word, CONTROL_EVICTING);
+}
+
+bool marks_are_closed(struct owner *owner)
+{
+    return atomic_load(&owner->words->word) == CONTROL_EVICTING;
+}
+
 void marks_deliver(struct owner *owner, uint64_t grant)
 {
     uint64_t delivered = atomic_load(&owner->delivered);

@@ -78,6 +78,12 @@ int marks_wait(struct owner *owner, int64_t deadline);
 
 /* Set the evicting bit if the owner is idle; false: it is busy. */
 bool marks_evict(struct owner *owner);
+/* Wait until nothing is begun, and let nothing begin until the next delivery. */
+void marks_close(struct owner *owner);
+/* The same without waiting: what is begun goes on. */
+void marks_shut(struct owner *owner);
+/* Closed, and nothing is begun? */
+bool marks_are_closed(struct owner *owner);
 /* The program has this grant now; the owner is no longer evicted. */
 void marks_deliver(struct owner *owner, uint64_t grant);
 

@@ -6,6 +6,7 @@
  */
 #include "request.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,9 @@
 /* ------------------------------------------------------------ check */
 
 /* The fields up to total_runs were there in the first version. */
-#define REQUEST_SIZE_0 sizeof(struct cubiemem_array_request)
+#define REQUEST_SIZE_0 offsetof(struct cubiemem_array_request, zeroed)
+#define has_field(from, field) \
+    ((from)->size >= offsetof(struct cubiemem_array_request, field) + sizeof((from)->field))
 
 static int check_struct(const struct cubiemem_array_request *first,
                         const struct cubiemem_array_request *from, size_t i)
@@ -52,6 +55,7 @@ static void describe(const struct cubiemem_array_request *from, struct array *to
     to->axis = from->chunk_axis_index;
     to->unchunkable = from->unchunkable != 0;
     to->total_runs = from->total_runs == 0 ? 1 : from->total_runs;
+    to->zeroed = has_field(from, zeroed) && from->zeroed != 0;
 }
 
 static int check_all(const struct array *arrays, size_t n)
@@ -152,6 +156,7 @@ static Cubiemem__ArrayRequest *encode_array(struct arena *arena, const struct ar
     to->has_unchunkable = to->unchunkable = array->unchunkable;
     to->has_total_runs = array->total_runs != to->total_runs;
     to->total_runs = array->total_runs;
+    to->has_zeroed = to->zeroed = array->zeroed;
     return to;
 }
 

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "checked.h"
@@ -19,13 +20,13 @@
 
 static void answered(struct session *session, uint64_t request_id)
 {
-    if (request_id != 0 && session->n_under_way > 0) {
-        session->n_under_way--;
+    if (request_id != 0) {
+        session_request_ended(session);
     }
 }
 
 /* Encodes and queues one message. */
-static void send_message(struct session *session, const Cubiemem__DaemonMessage *message,
+static void send_message(struct connection *connection, const Cubiemem__DaemonMessage *message,
                          struct fdset *fds)
 {
     size_t size = cubiemem__daemon_message__get_packed_size(message);
@@ -34,17 +35,38 @@ static void send_message(struct session *session, const Cubiemem__DaemonMessage 
         if (fds != NULL) {
             fdset_finish(fds);
         }
-        connection_close(session->connection, "out of host memory for its answer");
+        connection_close(connection, "out of host memory for its answer");
         return;
     }
     cubiemem__daemon_message__pack(message, data);
-    connection_send(session->connection, data, size, fds, message->packet);
+    connection_send(connection, data, size, fds, message->packet);
+}
+
+void answer_hello_refused(struct connection *connection, uint64_t request_id, int status,
+                          const char *text)
+{
+    Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
+    Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
+    result.has_code = true;
+    result.code = status;
+    result.text = (char *)(uintptr_t)text;
+    message.has_id = true;
+    message.id = request_id;
+    message.result = &result;
+    send_message(connection, &message, NULL);
+    connection_close_after(connection, text);
 }
 
 void answer_message(struct session *session, uint64_t request_id,
                     const Cubiemem__DaemonMessage *message, int fd)
 {
     Cubiemem__Result result = CUBIEMEM__RESULT__INIT;
+    if (request_id == 0) { /* it asked for no answer */
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
     Cubiemem__DaemonMessage sent = *message;
     if (sent.result == NULL) {
         result.has_code = true;
@@ -58,7 +80,7 @@ void answer_message(struct session *session, uint64_t request_id,
         sent.has_packet = true;
         sent.packet = connection_next_packet(session->connection);
     }
-    send_message(session, &sent, &fds);
+    send_message(session->connection, &sent, &fds);
     answered(session, request_id);
 }
 
@@ -66,7 +88,7 @@ void answer_event(struct session *session, Cubiemem__DaemonMessage *message)
 {
     message->has_id = true;
     message->id = 0;
-    send_message(session, message, NULL);
+    send_message(session->connection, message, NULL);
 }
 
 void answer_status(struct session *session, uint64_t request_id, int status, const char *text)
@@ -149,6 +171,10 @@ void answer_refusal(struct session *session, uint64_t request_id, int status, CU
 
 void answer_json(struct session *session, uint64_t request_id, char *json)
 {
+    if (request_id == 0) {
+        free(json);
+        return;
+    }
     if (json == NULL) {
         answer_status(session, request_id, CUBIEMEM_HOST_MEMORY, NULL);
         return;
@@ -179,7 +205,7 @@ void answer_json(struct session *session, uint64_t request_id, char *json)
         message.more = size < left;
         message.result = &result;
         message.status = &reply;
-        send_message(session, &message, NULL);
+        send_message(session->connection, &message, NULL);
         free(piece);
         at += size;
         left -= size;
@@ -473,6 +499,7 @@ static int add_array(struct builder *builder, const struct policy_plan_member *m
     out->shape = (int64_t *)(uintptr_t)array->shape;
     out->dtype = (char *)(uintptr_t)dtype_name(array->dtype);
     out->memory = (Cubiemem__Memory)array->memory;
+    out->has_zeroed = out->zeroed = array->zeroed;
     for (size_t i = 0; array->block_id != 0 && i < member->n_blocks; i++) {
         if (member->blocks[i].id == array->block_id) {
             out->block_id = ((const struct block *)member->blocks[i].data)->id;

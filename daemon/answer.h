@@ -16,6 +16,9 @@
 
 /* A Result of a status and one line of text; no figures. text may be NULL. */
 void answer_status(struct session *session, uint64_t request_id, int status, const char *text);
+/* A refused Hello: there is no session yet, and will be none. */
+void answer_hello_refused(struct connection *connection, uint64_t request_id, int status,
+                          const char *text);
 /* The same with the figures of a refusal. */
 void answer_refusal(struct session *session, uint64_t request_id, int status, CUresult cu_result,
                     const struct policy_refusal *refusal, const char *text);

@@ -4,7 +4,8 @@
  * In this order: a replaced block of the same size is kept whole (the same
  * shapes again cost nothing); segments of other replaced blocks of the same
  * instance; the user's cached segments; the rest has to be created. A block's
- * segments add up to its charge exactly.
+ * segments add up to its charge exactly. A block with an array that has to come
+ * as zeros is always created: what anybody has written in is no answer to it.
  *
  * Until backing_apply() nothing that a session holds has changed; only cached
  * segments have been taken out of the pool.
@@ -93,16 +94,18 @@ static struct segment *replaced_segment(const struct policy_plan_member *member,
 static void undo_part(struct backing_part *part, struct daemon *daemon);
 
 static int back_block(struct backing *backing, struct daemon *daemon,
-                      const struct policy_plan_member *member, struct block *block)
+                      const struct policy_plan_member *member, struct block *block,
+                      bool zeroed)
 {
     uid_t uid = block->instance->session->identity.uid;
     uint64_t left = block->size;
     while (left > 0) {
         struct backing_part part = {.block = block, .kind = block->kind, .size = left};
         if (part.kind == CUBIEMEM_HANDLE_VMM_FD) {
-            part.segment = replaced_segment(member, left, &part.from);
-            if (part.segment == NULL && (part.segment = pool_take(daemon->pool, uid, left))) {
+            part.segment = zeroed ? NULL : replaced_segment(member, left, &part.from);
+            if (part.segment == NULL && !zeroed && (part.segment = pool_take(daemon->pool, uid, left))) {
                 books_lend_cached(&daemon->books, part.segment->size);
+                backing->taken += part.segment->size;
             }
             if (part.segment != NULL) {
                 part.segment->taken = true;
@@ -126,7 +129,9 @@ static int back_member(struct backing *backing, struct daemon *daemon,
     struct instance *instance = policy_instance_data(member->instance);
     size_t hint = 0;
     for (size_t i = 0; i < member->n_blocks; i++) {
-        struct block *kept = same_size(member, member->blocks[i].charge, &hint);
+        struct block *kept = member->blocks[i].zeroed
+                                 ? NULL
+                                 : same_size(member, member->blocks[i].charge, &hint);
         if (kept != NULL) {
             kept->kept = true;
             member->blocks[i].data = kept;
@@ -142,7 +147,7 @@ static int back_member(struct backing *backing, struct daemon *daemon,
             return CUBIEMEM_HOST_MEMORY;
         }
         member->blocks[i].data = block;
-        int status = back_block(backing, daemon, member, block);
+        int status = back_block(backing, daemon, member, block, member->blocks[i].zeroed);
         if (status != CUBIEMEM_OK) {
             return status;
         }

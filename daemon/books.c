@@ -64,6 +64,11 @@ uint64_t books_creatable(const struct books *books)
     return smaller(within_budget(books), device);
 }
 
+bool books_are_overdrawn(const struct books *books)
+{
+    return (__int128)books->lent + books->promised > books->budget;
+}
+
 /* A client's new context would look like memory that does not drain: what has
  * come since the last reading is a context's, as far as contexts are awaited. */
 static void settle_contexts(struct books *books, uint64_t not_ours)

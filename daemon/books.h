@@ -58,6 +58,8 @@ uint64_t books_free(const struct books *books);
 uint64_t books_capacity(const struct books *books);
 /* Of what is free, what can be made without letting go of cached segments. */
 uint64_t books_creatable(const struct books *books);
+/* Is more lent and promised than there is? */
+bool books_are_overdrawn(const struct books *books);
 
 /* A reading of the device. Returns the bytes that were given up as draining
  * and are booked as others from now on (to be logged), usually 0. */

@@ -33,6 +33,7 @@ struct connection {
     uint64_t number; /* for the log, before there is a session */
     struct identity identity;
     struct session *session;
+    struct user *user;
     uv_poll_t poll, pid_poll;
     int polled; /* events that `poll` waits for */
     uv_timer_t tick;
@@ -42,11 +43,12 @@ struct connection {
     struct outgoing *out;
     size_t out_size;
     uint64_t last_packet, unacked; /* 0: none */
-    int64_t stuck_since_ns; /* the queue has not moved since; 0: empty */
+    int64_t stuck_since_ns; /* neither the queue nor an Ack has moved since; 0: nothing waits */
     int64_t accepted_ns;
     struct assembly assembly;
 
     bool closing, close_after;
+    bool paused; /* not read from: its user's messages come too fast */
     char reason[160];
     struct connection *prev, *next; /* daemon.connections */
     struct connection *next_closing;
@@ -71,6 +73,7 @@ static void handle_closed(uv_handle_t *handle)
     }
     close(connection->socket);
     identity_finish(&connection->identity);
+    user_put(&connection->daemon->users, connection->user);
     while (connection->out != NULL) {
         struct outgoing *outgoing = connection->out;
         DL_DELETE(connection->out, outgoing);
@@ -153,6 +156,8 @@ void connection_close_after(struct connection *connection, const char *reason)
 
 /* -------------------------------------------------------------- deadlines */
 
+static void flush(struct connection *connection);
+
 static void tick(uv_timer_t *timer)
 {
     struct connection *connection = timer->data;
@@ -172,7 +177,10 @@ static void tick(uv_timer_t *timer)
     }
     if (connection->stuck_since_ns != 0) {
         wanted = true;
-        if (now - connection->stuck_since_ns > LIMIT_UNREAD_NS) {
+        if (connection->out != NULL) {
+            flush(connection); /* what waits for others' descriptors to be received */
+        }
+        if (connection->stuck_since_ns != 0 && now - connection->stuck_since_ns > LIMIT_UNREAD_NS) {
             connection_close(connection, "it does not read, or does not acknowledge");
         }
     }
@@ -203,15 +211,19 @@ static void flush(struct connection *connection)
         enum packet_outcome outcome = packet_send(connection->socket, outgoing->data,
                                                   outgoing->size, &outgoing->fds, MSG_DONTWAIT);
         if (outcome == PACKET_AGAIN) {
-            wanted |= UV_WRITABLE;
+            /* Too many descriptors on their way to others say nothing about this
+             * socket, which is writable: the tick tries again. */
+            wanted |= errno == EAGAIN ? UV_WRITABLE : 0;
             break;
         }
         if (outcome != PACKET_OK) {
             connection_close(connection, outcome == PACKET_END ? NULL : strerror(errno));
             return;
         }
+        if (outgoing->packet != 0 || connection->unacked == 0) {
+            connection->stuck_since_ns = now_ns();
+        }
         connection->unacked = outgoing->packet != 0 ? outgoing->packet : connection->unacked;
-        connection->stuck_since_ns = now_ns();
         connection->out_size -= outgoing->size;
         DL_DELETE(connection->out, outgoing);
         outgoing_free(outgoing);
@@ -270,6 +282,7 @@ bool connection_acked(struct connection *connection, uint64_t packet)
         return false;
     }
     connection->unacked = 0;
+    connection->stuck_since_ns = now_ns();
     flush(connection);
     return true;
 }
@@ -284,11 +297,52 @@ static bool sender_is_peer(const struct connection *connection, const struct pac
     return identity->pid == 0 || !info->has_sender || info->pid == identity->pid;
 }
 
+static void pace_tick(uv_timer_t *timer)
+{
+    connections_resume(timer->data);
+}
+
+static void pause_reading(struct connection *connection)
+{
+    struct daemon *daemon = connection->daemon;
+    connection->paused = true;
+    poll_wanted(connection, connection->out != NULL ? UV_WRITABLE : 0);
+    if (!uv_is_active((uv_handle_t *)&daemon->pace_timer)) {
+        daemon->pace_timer.data = daemon;
+        uv_timer_start(&daemon->pace_timer, pace_tick, LIMIT_USER_PAUSE_NS / 1000000, 0);
+    }
+}
+
+void connections_resume(struct daemon *daemon)
+{
+    struct connection *connection;
+    DL_FOREACH(daemon->connections, connection)
+    {
+        if (connection->paused && !connection->closing) {
+            connection->paused = false;
+            flush(connection);
+        }
+    }
+}
+
+/* False: not now. */
+static bool may_receive(struct connection *connection)
+{
+    if (connection->user->uid == 0 || user_may_speak(connection->user, now_ns())) {
+        return true;
+    }
+    pause_reading(connection);
+    return false;
+}
+
 /* One packet a turn: whoever waits for its answer sends no second one, and the
  * others get theirs. */
 static void receive(struct connection *connection)
 {
     struct packet_info info;
+    if (!may_receive(connection)) {
+        return;
+    }
     switch (packet_receive(connection->socket, packet_buffer, NULL, MSG_DONTWAIT, &info)) {
     case PACKET_AGAIN:
         return;
@@ -303,6 +357,12 @@ static void receive(struct connection *connection)
         return;
     case PACKET_OK:
         break;
+    }
+    if (connection->close_after) {
+        return; /* it was told the last already */
+    }
+    if (connection->user->uid != 0) {
+        user_spoke(connection->user, &connection->daemon->user_limits, now_ns());
     }
     if (!sender_is_peer(connection, &info)) {
         connection_close(connection, "another process speaks on its connection");
@@ -329,6 +389,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 static void poll_wanted(struct connection *connection, int events)
 {
     /* A start takes the descriptor out of the epoll set and puts it in again. */
+    events &= connection->paused ? ~UV_READABLE : ~0;
     if (!connection->closing && connection->polled != events) {
         connection->polled = events;
         uv_poll_start(&connection->poll, events, on_poll);
@@ -344,13 +405,44 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
 
 /* -------------------------------------------------------------- accepting */
 
+/* The peer's user, unless it has too many connections or host memory is short. A
+ * session too many gets an answer; this bounds those that never say Hello. */
+static struct user *admit(struct daemon *daemon, const struct identity *identity)
+{
+    static struct log_limit limit = {.burst = 5, .period_ns = 10000000000};
+    size_t most = daemon->user_limits.sessions + LIMIT_USER_STRANGERS;
+    struct user *user = user_get(&daemon->users, identity->uid);
+    if (user != NULL && user_has_room(user, user->n_connections - 1, most)) {
+        return user;
+    }
+    if (user == NULL) {
+        log_ratelimited(&limit, LOG_LEVEL_WARN, "a connection is refused: out of host memory");
+    } else {
+        log_ratelimited(&limit, LOG_LEVEL_WARN,
+                        "a connection of pid %d is refused: uid %u has %zu already",
+                        (int)identity->pid, identity->uid, most);
+    }
+    user_put(&daemon->users, user);
+    return NULL;
+}
+
 bool connection_accept(struct daemon *daemon, int socket)
 {
     struct connection *connection = calloc(1, sizeof(*connection));
     if (connection == NULL || identity_read(socket, &connection->identity) != 0) {
         static struct log_limit limit = {.burst = 5, .period_ns = 10000000000};
-        log_ratelimited(&limit, LOG_LEVEL_WARN, "a connection is refused: %s",
-                        connection == NULL ? "out of host memory" : strerror(errno));
+        const int error = connection == NULL ? ENOMEM : errno;
+        log_ratelimited(&limit, LOG_LEVEL_WARN, "a connection is refused: %s", strerror(error));
+        if (error == EMFILE || error == ENFILE) {
+            descriptors_short(daemon, CUBIEMEM_NO_FDS);
+        }
+        free(connection);
+        close(socket);
+        return false;
+    }
+    connection->user = admit(daemon, &connection->identity);
+    if (connection->user == NULL) {
+        identity_finish(&connection->identity);
         free(connection);
         close(socket);
         return false;
@@ -361,6 +453,7 @@ bool connection_accept(struct daemon *daemon, int socket)
     connection->poll.data = connection->pid_poll.data = connection->tick.data = connection;
     if (uv_poll_init(&daemon->loop, &connection->poll, socket) != 0) {
         identity_finish(&connection->identity);
+        user_put(&daemon->users, connection->user);
         free(connection);
         close(socket);
         return false;
@@ -374,6 +467,9 @@ bool connection_accept(struct daemon *daemon, int socket)
         uv_poll_start(&connection->pid_poll, UV_READABLE, on_pidfd);
     }
     DL_APPEND(daemon->connections, connection);
+    if (connection->identity.pidfd >= 0 && !connection->has_pid_poll) {
+        connection_close(connection, "its process cannot be watched");
+    }
     poll_wanted(connection, UV_READABLE);
     connection_watch(connection);
     return true;
@@ -411,6 +507,11 @@ bool connection_is_admin(const struct connection *connection)
 struct daemon *connection_daemon(const struct connection *connection)
 {
     return connection->daemon;
+}
+
+struct user *connection_user(const struct connection *connection)
+{
+    return connection->user;
 }
 
 struct session *connection_session(const struct connection *connection)

@@ -41,6 +41,8 @@ bool connection_acked(struct connection *connection, uint64_t packet);
 void connection_close(struct connection *connection, const char *reason);
 /* The same after everything queued was sent (a version mismatch, for example). */
 void connection_close_after(struct connection *connection, const char *reason);
+/* Reads again from those whose user sent too many messages; from the pace timer. */
+void connections_resume(struct daemon *daemon);
 /* All of them, at the daemon's own end. */
 void connections_close_all(struct daemon *daemon);
 /* Ends those that were marked; from the loop only. */
@@ -50,6 +52,7 @@ size_t connections_count(const struct daemon *daemon);
 bool connection_is_closing(const struct connection *connection);
 bool connection_is_admin(const struct connection *connection);
 struct daemon *connection_daemon(const struct connection *connection);
+struct user *connection_user(const struct connection *connection);
 struct session *connection_session(const struct connection *connection);
 /* The identity's pidfd stays with the connection until Hello hands it on. */
 struct identity *connection_identity(struct connection *connection);

@@ -106,24 +106,44 @@ struct control_owner *control_page_owner(struct control_page *pages, uint32_t re
     return page != NULL ? &page->slots[reference & 0xffff].owner : NULL;
 }
 
-bool control_page_is_idle(const struct control_page *pages, uint32_t reference)
+static bool owner_is_busy(const struct control_owner *owner)
 {
-    for (const struct control_page *page = pages; page != NULL; page = page->next) {
+    return (atomic_load(&owner->word) & CONTROL_COUNT_MASK) != 0 ||
+           atomic_load(&owner->used) != atomic_load(&owner->granted);
+}
+
+/* Where it is noted that this owner is busy; NULL for what no owner can be: the
+ * client wrote the reference. */
+static bool *busy_of(struct control_page *pages, uint32_t reference)
+{
+    struct control_page *page = page_of(pages, reference);
+    const uint32_t slot = reference & 0xffff;
+    return page != NULL && slot >= 1 && slot <= CONTROL_OWNERS_PER_PAGE ? &page->busy[slot] : NULL;
+}
+
+void control_pages_look(struct control_page *pages)
+{
+    for (struct control_page *page = pages; page != NULL; page = page->next) {
+        for (uint32_t i = 1; i <= CONTROL_OWNERS_PER_PAGE; i++) {
+            page->busy[i] = page->allotted[i] && owner_is_busy(&page->slots[i].owner);
+        }
+    }
+    for (struct control_page *page = pages; page != NULL; page = page->next) {
         for (uint32_t i = 1; i < CONTROL_SLOTS; i++) {
-            const union control_slot *slot = &page->slots[i];
-            uint32_t kind = atomic_load(&slot->kind);
-            if (kind == CONTROL_OWNER && (page->number << 16 | i) == reference) {
-                const struct control_owner *owner = &slot->owner;
-                if ((atomic_load(&owner->word) & CONTROL_COUNT_MASK) != 0 ||
-                    atomic_load(&owner->used) != atomic_load(&owner->granted)) {
-                    return false;
+            const struct control_stream *stream = &page->slots[i].stream;
+            if (atomic_load(&stream->kind) == CONTROL_STREAM &&
+                atomic_load(&stream->completed) != atomic_load(&stream->submitted)) {
+                bool *busy = busy_of(pages, atomic_load(&stream->owner));
+                if (busy != NULL) {
+                    *busy = true;
                 }
-            } else if (kind == CONTROL_STREAM && atomic_load(&slot->stream.owner) == reference &&
-                       atomic_load(&slot->stream.completed) !=
-                           atomic_load(&slot->stream.submitted)) {
-                return false;
             }
         }
     }
-    return true;
+}
+
+bool control_page_is_idle(const struct control_page *pages, uint32_t reference)
+{
+    const bool *busy = busy_of((struct control_page *)(uintptr_t)pages, reference);
+    return busy == NULL || !*busy;
 }

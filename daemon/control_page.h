@@ -21,6 +21,7 @@ struct control_page {
     union control_slot *slots; /* CONTROL_SLOTS of them, shared with the client */
     uint32_t number;
     bool allotted[CONTROL_OWNERS_PER_PAGE + 1]; /* [0] is the header's */
+    bool busy[CONTROL_OWNERS_PER_PAGE + 1];     /* at the last look */
     struct control_page *next;
 };
 
@@ -34,7 +35,10 @@ uint32_t control_page_allot(struct control_page *pages);
 void control_page_free(struct control_page *pages, uint32_t reference);
 struct control_owner *control_page_owner(struct control_page *pages, uint32_t reference);
 
-/* Nothing begun, nothing granted that was not used, no marked stream unfinished. */
+/* Reads all slots once: a client may have thousands of owners and of streams. */
+void control_pages_look(struct control_page *pages);
+/* At the last look: nothing begun, nothing granted that was not used, no marked
+ * stream unfinished. */
 bool control_page_is_idle(const struct control_page *pages, uint32_t reference);
 
 #endif

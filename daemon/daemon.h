@@ -19,6 +19,7 @@
 #include "policy.h"
 #include "pool.h"
 #include "reclaim_thread.h"
+#include "user.h"
 #include "waitq.h"
 
 struct block;
@@ -42,11 +43,15 @@ struct daemon {
     gid_t admin_group;       /* -1: none */
     int64_t evict_timeout_ns;
 
+    struct user_limits user_limits;
+    struct user *users; /* who has a connection */
+    uv_timer_t pace_timer; /* runs while somebody is not read from */
     struct connection *connections;
     struct connection *closing; /* to be ended by the loop */
     struct session *sessions;         /* in order of their ids */
     struct transaction *transactions; /* under way, oldest first */
     struct parked *parked;            /* messages that wait for a transaction, oldest first */
+    uint64_t park_turn;
     uint64_t last_session_id, last_segment_id, last_block_id, last_generation;
     uint64_t last_grant, last_yield_id;
     struct waitq waitq;        /* who waits for memory, first come first served */
@@ -67,6 +72,7 @@ struct daemon {
     uv_timer_t drain_timer; /* runs while something drains, or somebody waits */
     bool drain_reading;     /* a reading for it is under way */
     bool shutting_down;
+    bool draining;        /* nobody new is let in */
     bool device_degraded; /* the last device operation failed */
 
     /* Who may connect when scrubbing on free is off: the first client's uid. */

@@ -107,6 +107,9 @@ static const struct row {
     {"Status",             BODY(status),              0, TOOL_MAY,            handle_status},
     {"SetMode",            BODY(set_mode),            0, TOOL_MAY | ADMIN_ONLY, handle_set_mode},
     {"SetLimit",           BODY(set_limit),           0, TOOL_MAY | ADMIN_ONLY, handle_set_limit},
+    {"Evict",              BODY(evict),               0, TOOL_MAY | ADMIN_ONLY, handle_evict},
+    {"Kick",               BODY(kick),                0, TOOL_MAY | ADMIN_ONLY, handle_kick},
+    {"Drain",              BODY(drain),               0, TOOL_MAY | ADMIN_ONLY, handle_drain},
 };
 /* clang-format on */
 
@@ -161,28 +164,15 @@ static struct instance *waits_for(struct session *session, const struct row *row
     return session_instance(session, id);
 }
 
-static bool has_parked(const struct daemon *daemon, const struct connection *connection,
-                       uint64_t instance_id)
-{
-    const struct parked *parked = daemon->parked;
-    while (parked != NULL &&
-           (parked->connection != connection || parked->instance_id != instance_id)) {
-        parked = parked->next;
-    }
-    return parked != NULL;
-}
-
-static void park(struct connection *connection, const struct instance *instance,
-                 const struct row *row, const unsigned char *data, size_t size)
+static void park(struct connection *connection, struct instance *instance, const struct row *row,
+                 const unsigned char *data, size_t size)
 {
     struct daemon *daemon = connection_daemon(connection);
-    size_t n = 0;
-    struct parked *parked;
-    DL_FOREACH(daemon->parked, parked)
-    {
-        n += parked->connection == connection ? parked->size : 0;
+    struct session *session = instance->session;
+    struct parked *parked = NULL;
+    if (session->n_parked < LIMIT_PARKED && session->parked_size + size <= MESSAGE_MAX_SIZE) {
+        parked = malloc(sizeof(*parked) + size);
     }
-    parked = n + size > MESSAGE_MAX_SIZE ? NULL : malloc(sizeof(*parked) + size);
     if (parked == NULL) {
         connection_close(connection, "too many of its messages wait for an Allocate");
         return;
@@ -193,30 +183,47 @@ static void park(struct connection *connection, const struct instance *instance,
                               .size = size};
     memcpy(parked->data, data, size);
     DL_APPEND(daemon->parked, parked);
+    session->n_parked++;
+    session->parked_size += size;
+    instance->n_parked++;
+    connection_user(connection)->n_requests++;
+}
+
+/* Off the list and off everybody's counts; the caller's to free. */
+static void unpark(struct daemon *daemon, struct parked *parked)
+{
+    struct session *session = connection_session(parked->connection);
+    struct instance *instance = session_instance(session, parked->instance_id);
+    DL_DELETE(daemon->parked, parked);
+    session->n_parked--;
+    session->parked_size -= parked->size;
+    if (instance != NULL) {
+        instance->n_parked--;
+    }
+    connection_user(parked->connection)->n_requests--;
 }
 
 static void dispatch_message(struct connection *connection, const unsigned char *data, size_t size,
                              bool was_parked);
 
+/* Each instance's messages in their order: behind one that stays, all stay. */
 void dispatch_take_up_parked(struct daemon *daemon)
 {
-    struct parked *parked = daemon->parked;
-    while (parked != NULL) {
-        struct parked *next = parked->next;
+    const uint64_t turn = ++daemon->park_turn;
+    struct parked *parked, *next;
+    DL_FOREACH_SAFE(daemon->parked, parked, next)
+    {
         struct session *session = connection_session(parked->connection);
-        struct instance *instance =
-            session != NULL ? session_instance(session, parked->instance_id) : NULL;
-        bool first = true;
-        for (const struct parked *p = daemon->parked; p != parked; p = p->next) {
-            first &= p->connection != parked->connection ||
-                     p->instance_id != parked->instance_id;
+        struct instance *instance = session_instance(session, parked->instance_id);
+        if (instance != NULL &&
+            (instance->parked_turn == turn ||
+             transaction_locks(instance, !parked->passes_waiter))) {
+            instance->parked_turn = turn;
+            continue;
         }
-        if (first && (instance == NULL || !transaction_locks(instance, !parked->passes_waiter))) {
-            DL_DELETE(daemon->parked, parked);
-            dispatch_message(parked->connection, parked->data, parked->size, true);
-            free(parked);
-        }
-        parked = next;
+        unpark(daemon, parked);
+        dispatch_message(parked->connection, parked->data, parked->size, true);
+        free(parked);
     }
 }
 
@@ -233,7 +240,7 @@ void dispatch_forget_connection(struct daemon *daemon, struct connection *connec
     DL_FOREACH_SAFE(daemon->parked, parked, next)
     {
         if (parked->connection == connection) {
-            DL_DELETE(daemon->parked, parked);
+            unpark(daemon, parked);
             free(parked);
         }
     }
@@ -253,14 +260,33 @@ static int permitted(const struct request *request, const struct row *row)
     return CUBIEMEM_OK;
 }
 
+static bool requests_have_room(const struct session *session)
+{
+    return user_has_room(session->user, session->user->n_requests,
+                         session->daemon->user_limits.requests);
+}
+
+static void refuse_requests(struct session *session, uint64_t id)
+{
+    char why[120];
+    snprintf(why, sizeof(why), "%zu requests of uid %u wait for their answers already",
+             session->daemon->user_limits.requests, session->user->uid);
+    answer_status(session, id, CUBIEMEM_LIMIT, why);
+}
+
 static void carry_out(struct request *request, const struct row *row)
 {
     struct session *session = request->session;
     if (session != NULL && request->id != 0) {
-        session->n_under_way++;
+        bool room = requests_have_room(session);
+        session_request_begun(session);
         if (session->n_under_way > LIMIT_REQUESTS_UNDER_WAY) {
             answer_status(session, request->id, CUBIEMEM_LIMIT,
                           "64 requests of this session wait for their answers already");
+            return;
+        }
+        if (!room) {
+            refuse_requests(session, request->id);
             return;
         }
     }
@@ -300,15 +326,20 @@ static void dispatch_message(struct connection *connection, const unsigned char 
         connection_close(connection, "its first message is no Hello");
     } else if (row == NULL || (request.session != NULL && (row->flags & BEFORE_HELLO) != 0)) {
         if (request.id != 0) {
-            request.session->n_under_way++;
+            session_request_begun(request.session);
             answer_status(request.session, request.id, CUBIEMEM_INVALID_REQUEST,
                           row == NULL ? "a message has exactly one body, of a known kind"
                                       : "Hello was said already");
         }
     } else if (instance != NULL && !was_parked &&
-               (transaction_locks(instance, (row->flags & PASSES_WAITER) == 0) ||
-                has_parked(connection_daemon(connection), connection, instance->id))) {
-        park(connection, instance, row, data, size);
+               (instance->n_parked > 0 ||
+                transaction_locks(instance, (row->flags & PASSES_WAITER) == 0))) {
+        if (request.id == 0 || requests_have_room(request.session)) {
+            park(connection, instance, row, data, size);
+        } else {
+            session_request_begun(request.session);
+            refuse_requests(request.session, request.id);
+        }
     } else {
         carry_out(&request, row);
     }

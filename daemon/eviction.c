@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
+#include "admin.h"
 #include "answer.h"
 #include "checked.h"
 #include "log.h"
@@ -46,6 +47,7 @@ void evictions_note_marks(struct daemon *daemon, const struct transaction *trans
 {
     policy_set_clock(daemon->policy, (uint64_t)now_ns());
     for (struct session *session = daemon->sessions; session != NULL; session = session->next) {
+        control_pages_look(session->pages);
         for (struct instance *instance = session->instances; instance != NULL;
              instance = instance->hh.next) {
             const struct control_owner *owner =
@@ -64,9 +66,20 @@ void evictions_note_marks(struct daemon *daemon, const struct transaction *trans
 
 /* ----------------------------------------------------------------- asking */
 
-static void eviction_end(struct eviction *eviction)
+/* An administrator hears how it went. */
+static void settle_order(struct eviction *eviction, enum evict_outcome outcome, uint64_t released)
+{
+    struct evict_order *order = eviction->order;
+    eviction->order = NULL;
+    if (order != NULL) {
+        evict_order_note(order, outcome, released);
+    }
+}
+
+static void eviction_end(struct eviction *eviction, enum evict_outcome outcome, uint64_t released)
 {
     struct daemon *daemon = eviction->session->daemon;
+    settle_order(eviction, outcome, released);
     DL_DELETE(daemon->evictions, eviction);
     free(eviction);
     if (daemon->evictions == NULL) {
@@ -108,6 +121,7 @@ static void tick(uv_timer_t *timer)
             waiting = true;
             continue;
         }
+        settle_order(eviction, EVICT_SILENT, 0);
         if (eviction->transaction == NULL) {
             continue;
         }
@@ -147,6 +161,43 @@ static void send_invalidate(const struct eviction *eviction)
     free(ids);
 }
 
+static struct eviction *ask(struct session *session, uint32_t owner_slot)
+{
+    struct daemon *daemon = session->daemon;
+    struct eviction *eviction = calloc(1, sizeof(*eviction));
+    if (eviction == NULL) {
+        return NULL;
+    }
+    eviction->id = ++daemon->last_evict_id;
+    eviction->session = session;
+    eviction->owner_slot = owner_slot;
+    eviction->asked_ns = now_ns();
+    DL_APPEND(daemon->evictions, eviction);
+    send_invalidate(eviction);
+    daemon->evict_timer.data = daemon;
+    uv_timer_start(&daemon->evict_timer, tick, TICK_MS, TICK_MS);
+    return eviction;
+}
+
+bool eviction_order(struct session *session, uint32_t owner_slot, struct evict_order *order)
+{
+    struct eviction *eviction = session->daemon->evictions;
+    while (eviction != NULL &&
+           (eviction->session != session || eviction->owner_slot != owner_slot)) {
+        eviction = eviction->next;
+    }
+    if (eviction == NULL) {
+        eviction = ask(session, owner_slot);
+    } else if (now_ns() - eviction->asked_ns >= session->daemon->evict_timeout_ns) {
+        eviction = NULL; /* asked long ago, and silent since */
+    }
+    if (eviction == NULL || eviction->order != NULL) {
+        return false;
+    }
+    eviction->order = order;
+    return true;
+}
+
 bool evictions_ask(struct transaction *transaction, struct policy_instance *const *victims,
                    size_t n)
 {
@@ -157,22 +208,12 @@ bool evictions_ask(struct transaction *transaction, struct policy_instance *cons
         if (is_asked(daemon, victim)) {
             continue; /* another instance of this owner */
         }
-        struct eviction *eviction = malloc(sizeof(*eviction));
+        struct eviction *eviction = ask(victim->session, victim->owner_slot);
         if (eviction == NULL) {
             break;
         }
-        *eviction = (struct eviction){.id = ++daemon->last_evict_id,
-                                      .session = victim->session,
-                                      .owner_slot = victim->owner_slot,
-                                      .transaction = transaction,
-                                      .asked_ns = now_ns()};
-        DL_APPEND(daemon->evictions, eviction);
-        send_invalidate(eviction);
+        eviction->transaction = transaction;
         any = true;
-    }
-    if (any) {
-        daemon->evict_timer.data = daemon;
-        uv_timer_start(&daemon->evict_timer, tick, TICK_MS, TICK_MS);
     }
     return any;
 }
@@ -218,7 +259,7 @@ bool eviction_answered(struct session *session, uint64_t id, bool busy)
     if (transaction != NULL && released > 0) {
         transaction_earmark(transaction, released);
     }
-    eviction_end(eviction);
+    eviction_end(eviction, busy ? EVICT_BUSY : EVICT_GIVEN, released);
     transactions_wake(daemon);
     return true;
 }
@@ -261,8 +302,11 @@ void evictions_forget_session(struct daemon *daemon, struct session *session)
     struct eviction *eviction, *next;
     DL_FOREACH_SAFE(daemon->evictions, eviction, next)
     {
+        if (eviction->order != NULL) {
+            evict_order_forget_asker(eviction->order, session);
+        }
         if (eviction->session == session) {
-            eviction_end(eviction);
+            eviction_end(eviction, EVICT_GONE, 0);
         }
     }
 }

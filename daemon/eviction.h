@@ -15,6 +15,7 @@
 
 #include "daemon.h"
 
+struct evict_order;
 struct session;
 struct transaction;
 
@@ -24,6 +25,7 @@ struct eviction {
     struct session *session;
     uint32_t owner_slot;
     struct transaction *transaction; /* that waits; NULL: nobody does any more */
+    struct evict_order *order;       /* an administrator's that waits, or NULL */
     int64_t asked_ns;
     struct eviction *prev, *next; /* daemon.evictions */
 };
@@ -43,6 +45,10 @@ void evictions_note_marks(struct daemon *daemon, const struct transaction *trans
 /* Asks the owners of these instances. False if nobody could be asked. */
 bool evictions_ask(struct transaction *transaction, struct policy_instance *const *victims,
                    size_t n);
+
+/* Asks one owner on an administrator's order, which hears of the outcome. False: it is
+ * being asked for another order, or host memory is short. */
+bool eviction_order(struct session *session, uint32_t owner_slot, struct evict_order *order);
 
 /* False: nothing of that id was asked of this session, or it is too late to be true. */
 bool eviction_answered(struct session *session, uint64_t id, bool busy);

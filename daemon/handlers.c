@@ -53,8 +53,6 @@ static void hello_reply(struct request *request, const struct session *session, 
     answer_message(connection_session(request->connection), request->id, &message, control_fd);
 }
 
-/* Before there is a session nobody but the log could hear a status: a session
- * is made for the answer, which is its last. */
 static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello,
                        const struct identity *identity, char *why, size_t why_size)
 {
@@ -65,6 +63,15 @@ static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello
                  hello->library_version != NULL ? hello->library_version : "unknown", hello->major,
                  hello->major < PROTOCOL_MAJOR ? "client's library" : "daemon");
         return CUBIEMEM_VERSION_MISMATCH;
+    }
+    if (daemon->draining && !hello->tool) {
+        snprintf(why, why_size, "the daemon of %s is being drained: nobody new is let in",
+                 daemon->device.uuid);
+        return CUBIEMEM_DRAINING;
+    }
+    if (hello->name != NULL && strlen(hello->name) > LIMIT_LABEL) {
+        snprintf(why, why_size, "a name has at most %u bytes", LIMIT_LABEL);
+        return CUBIEMEM_INVALID_REQUEST;
     }
     if (hello->device_uuid != NULL && strcmp(hello->device_uuid, daemon->device.uuid) != 0) {
         snprintf(why, why_size, "this daemon serves %s, the client wants %.60s",
@@ -82,7 +89,8 @@ static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello
                  daemon->device.uuid);
         return CUBIEMEM_HANDLE_KIND;
     }
-    if (hello->handle_kind == CUBIEMEM__HANDLE_KIND__HANDLE_LEGACY && identity->pid == 0) {
+    if (hello->handle_kind == CUBIEMEM__HANDLE_KIND__HANDLE_LEGACY &&
+        !identity_shares_pids(identity)) {
         snprintf(why, why_size, "legacy handles do not cross PID namespaces, and this client is in "
                                 "another one: use VMM handles");
         return CUBIEMEM_HANDLE_KIND;
@@ -97,6 +105,20 @@ static int hello_check(const struct daemon *daemon, const Cubiemem__Hello *hello
     return CUBIEMEM_OK;
 }
 
+/* One more session of a user that has all it may have? */
+static int hello_check_user(const struct connection *connection, const Cubiemem__Hello *hello,
+                            char *why, size_t why_size)
+{
+    const struct user *user = connection_user(connection);
+    size_t limit = connection_daemon(connection)->user_limits.sessions;
+    if (hello->tool || user_has_room(user, user->n_sessions, limit)) {
+        return CUBIEMEM_OK;
+    }
+    snprintf(why, why_size, "uid %u has %zu sessions already, as many as a user may have",
+             user->uid, limit);
+    return CUBIEMEM_LIMIT;
+}
+
 int handle_hello(struct request *request)
 {
     struct connection *connection = request->connection;
@@ -107,32 +129,27 @@ int handle_hello(struct request *request)
         connection_close(connection, "its Hello asks for no answer");
         return HANDLED;
     }
-    int status = hello_check(daemon, hello, identity, request->why, sizeof(request->why));
-    const char *name = hello->name != NULL ? hello->name : "";
-    if (status == CUBIEMEM_OK && strlen(name) > LIMIT_LABEL) {
-        snprintf(request->why, sizeof(request->why), "a name has at most %d bytes", LIMIT_LABEL);
-        status = CUBIEMEM_INVALID_REQUEST;
-    }
     struct session_hello typed = {
-        .name = strlen(name) > LIMIT_LABEL ? "" : name,
+        .name = hello->name != NULL ? hello->name : "",
         .handle_kind = (enum cubiemem_handle_kind)hello->handle_kind,
-        .tool = hello->tool || status != CUBIEMEM_OK,
+        .tool = hello->tool,
     };
     struct session *session;
     int control_fd = -1;
-    int made = session_create(daemon, connection, identity, &typed, &session, &control_fd);
-    if (made != CUBIEMEM_OK) {
-        connection_close(connection, status_text(made));
+    int status = hello_check(daemon, hello, identity, request->why, sizeof(request->why));
+    if (status == CUBIEMEM_OK) {
+        status = hello_check_user(connection, hello, request->why, sizeof(request->why));
+    }
+    if (status == CUBIEMEM_OK) {
+        status = session_create(daemon, connection, identity, &typed, &session, &control_fd);
+        snprintf(request->why, sizeof(request->why), "%s", status_text(status));
+    }
+    if (status != CUBIEMEM_OK) {
+        answer_hello_refused(connection, request->id, status, request->why);
         return HANDLED;
     }
     connection_set_session(connection, session);
-    session->n_under_way = 1;
-    if (status != CUBIEMEM_OK) {
-        close(control_fd);
-        answer_status(session, request->id, status, request->why);
-        connection_close_after(connection, request->why);
-        return HANDLED;
-    }
+    session_request_begun(session);
     if (!typed.tool && !daemon->has_single_uid) {
         daemon->has_single_uid = true;
         daemon->single_uid = session->identity.uid;
@@ -227,8 +244,14 @@ static int instance_reply(struct request *request, const struct instance *instan
     message.instance = &reply;
     Cubiemem__LimitsReply limits = CUBIEMEM__LIMITS_REPLY__INIT;
     if (limits_changed) {
+        struct daemon *daemon = instance->session->daemon;
+        if (instance->session == request->session) {
+            daemon->limits_revision++; /* its own business */
+        } else {
+            limits_announce(daemon);
+        }
         limits.has_revision = true;
-        limits.revision = ++instance->session->daemon->limits_revision;
+        limits.revision = daemon->limits_revision;
         message.limits = &limits;
     }
     char over[LOG_QUOTE_SIZE + 64], *line = over;
@@ -258,6 +281,15 @@ int handle_register(struct request *request)
                  "the names of an instance, its group and its owner have 1 to %d bytes",
                  LIMIT_LABEL);
         return CUBIEMEM_INVALID_REQUEST;
+    }
+    size_t most = session->daemon->user_limits.instances;
+    if (!user_has_room(session->user, session->user->n_instances, most) ||
+        HASH_COUNT(session->instances) >= LIMIT_INSTANCES) {
+        snprintf(request->why, sizeof(request->why),
+                 "instance '%.100s': a session has at most %u instances, a user %zu; uid %u has "
+                 "%zu", body->name, LIMIT_INSTANCES, most, session->user->uid,
+                 session->user->n_instances);
+        return CUBIEMEM_LIMIT;
     }
     struct policy_registration registration = {
         .identity = {.scope = session->id,
@@ -356,6 +388,7 @@ static int changed(struct request *request, struct instance *instance, int statu
     if (status != CUBIEMEM_OK) {
         return status;
     }
+    instance->warnings = warnings;
     transactions_wake(instance->session->daemon);
     return instance_reply(request, instance, warnings, true);
 }

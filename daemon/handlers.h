@@ -44,6 +44,12 @@ int handle_control_pages(struct request *request);
 int handle_status(struct request *request);
 int handle_set_mode(struct request *request);
 int handle_set_limit(struct request *request);
+int handle_evict(struct request *request);
+int handle_kick(struct request *request);
+int handle_drain(struct request *request);
+
+/* The limits have a new revision: everybody but tools hears of it. */
+void limits_announce(struct daemon *daemon);
 
 /* The instance that a request names, or NULL with why filled. */
 struct instance *request_instance(struct request *request, bool has_id, uint64_t id);

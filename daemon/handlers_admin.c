@@ -56,18 +56,9 @@ static void over_ceiling(const struct policy_ceiling_view *view, void *data)
     }
 }
 
-/* Everybody hears that limits changed; the sender gets the new revision. */
-static int limits_reply(struct request *request)
+void limits_announce(struct daemon *daemon)
 {
-    struct daemon *daemon = connection_daemon(request->connection);
     daemon->limits_revision++;
-    struct over over = {.n = 0};
-    policy_each_ceiling(daemon->policy, over_ceiling, &over);
-    if (daemon->books.lent > daemon->books.budget) {
-        char lent[SIZE_TEXT_MAX], budget[SIZE_TEXT_MAX];
-        over_add(&over, "the daemon has lent %s of %s", size_format(daemon->books.lent, lent),
-                 size_format(daemon->books.budget, budget));
-    }
     Cubiemem__LimitsChanged changed = CUBIEMEM__LIMITS_CHANGED__INIT;
     changed.has_revision = true;
     changed.revision = daemon->limits_revision;
@@ -78,6 +69,20 @@ static int limits_reply(struct request *request)
             answer_event(session, &event);
         }
     }
+}
+
+/* Everybody hears that limits changed; the sender gets the new revision. */
+static int limits_reply(struct request *request)
+{
+    struct daemon *daemon = connection_daemon(request->connection);
+    struct over over = {.n = 0};
+    policy_each_ceiling(daemon->policy, over_ceiling, &over);
+    if (daemon->books.lent > daemon->books.budget) {
+        char lent[SIZE_TEXT_MAX], budget[SIZE_TEXT_MAX];
+        over_add(&over, "the daemon has lent %s of %s", size_format(daemon->books.lent, lent),
+                 size_format(daemon->books.budget, budget));
+    }
+    limits_announce(daemon);
     Cubiemem__DaemonMessage message = CUBIEMEM__DAEMON_MESSAGE__INIT;
     Cubiemem__LimitsReply reply = CUBIEMEM__LIMITS_REPLY__INIT;
     reply.has_revision = true;

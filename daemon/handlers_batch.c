@@ -33,6 +33,7 @@ static void to_array(const Cubiemem__ArrayRequest *request, struct array *array_
                 : request->chunk_axis_index == CUBIEMEM_AXIS_NONE ? -1
                                                                    : request->chunk_axis_index,
         .unchunkable = request->unchunkable,
+        .zeroed = request->zeroed,
         .total_runs = request->total_runs,
     };
 }
@@ -44,7 +45,44 @@ struct request_set {
     size_t n;
 };
 
-static int gather(struct request *request, Cubiemem__ArrayRequests *const *parts, size_t n_parts,
+/* What the policy would keep copies of for this session, its instances' new requests
+ * beside what they hold. */
+static int check_room(struct request *request, const struct request_set *sets, size_t n_sets)
+{
+    size_t n = 0;
+    struct policy_instance_view view;
+    for (const struct instance *instance = request->session->instances; instance != NULL;
+         instance = instance->hh.next) {
+        policy_instance_read(instance->policy, &view);
+        n += view.n_arrays + view.n_queued;
+    }
+    for (size_t i = 0; i < n_sets; i++) { /* each replaces what was queued */
+        policy_instance_read(sets[i].instance->policy, &view);
+        n += sets[i].n - view.n_queued;
+    }
+    if (n > LIMIT_SESSION_ARRAYS) {
+        snprintf(request->why, sizeof(request->why),
+                 "%zu arrays queued and held; a session has at most %u", n, LIMIT_SESSION_ARRAYS);
+        return CUBIEMEM_LIMIT;
+    }
+    return CUBIEMEM_OK;
+}
+
+/* The set of this instance, begun if there is none yet. */
+static struct request_set *set_of(struct instance *instance, struct request_set *sets,
+                                  size_t *n_sets)
+{
+    if (instance->gathered == NULL) {
+        instance->gathered = &sets[(*n_sets)++];
+        *instance->gathered = (struct request_set){.instance = instance};
+    }
+    return instance->gathered;
+}
+
+/* Requests for instances of the trigger's group: the others' batch may be under
+ * way, and this one would not commit them. */
+static int gather(struct request *request, const struct instance *trigger,
+                  Cubiemem__ArrayRequests *const *parts, size_t n_parts,
                   struct request_set *sets, size_t *n_sets_p)
 {
     size_t total = 0;
@@ -55,14 +93,12 @@ static int gather(struct request *request, Cubiemem__ArrayRequests *const *parts
         if (instance == NULL) {
             return CUBIEMEM_NOT_REGISTERED;
         }
-        size_t at = 0;
-        while (at < *n_sets_p && sets[at].instance != instance) {
-            at++;
+        if (trigger != NULL && instance != trigger && !transaction_same_group(instance, trigger)) {
+            snprintf(request->why, sizeof(request->why),
+                     "instance %" PRIu64 " is in another group than the Allocate's", instance->id);
+            return CUBIEMEM_INVALID_REQUEST;
         }
-        if (at == *n_sets_p) {
-            sets[(*n_sets_p)++] = (struct request_set){.instance = instance};
-        }
-        struct request_set *set = &sets[at];
+        struct request_set *set = set_of(instance, sets, n_sets_p);
         struct array *arrays =
             realloc(set->arrays, (set->n + parts[i]->n_arrays + 1) * sizeof(*arrays));
         if (arrays == NULL) {
@@ -79,6 +115,19 @@ static int gather(struct request *request, Cubiemem__ArrayRequests *const *parts
         return CUBIEMEM_LIMIT;
     }
     return CUBIEMEM_OK;
+}
+
+/* Fresh memory is zero because the driver clears it; where that cannot be relied on
+ * (scrub.h), nothing is promised. */
+static bool may_be_zeroed(const struct daemon *daemon, const struct request_set *set,
+                          size_t *culprit_p)
+{
+    size_t i = 0;
+    while (i < set->n && (!daemon->single_user || !set->arrays[i].zeroed)) {
+        i++;
+    }
+    *culprit_p = i;
+    return i == set->n;
 }
 
 static int name_culprit(struct request *request, const struct request_set *set, int status,
@@ -106,6 +155,10 @@ static int queue_sets(struct request *request, const struct request_set *sets, s
         if (status != CUBIEMEM_OK) {
             return name_culprit(request, &sets[i], status, culprit, why);
         }
+        if (!may_be_zeroed(daemon, &sets[i], &culprit)) {
+            return name_culprit(request, &sets[i], CUBIEMEM_NOT_PERMITTED, culprit,
+                                "this driver cannot be relied on to clear memory: zero it yourself");
+        }
     }
     for (size_t i = 0; i < n_sets; i++) {
         int status = policy_queue(daemon->policy, sets[i].instance->policy, sets[i].arrays,
@@ -117,17 +170,21 @@ static int queue_sets(struct request *request, const struct request_set *sets, s
     return CUBIEMEM_OK;
 }
 
-static int gather_and_queue(struct request *request, Cubiemem__ArrayRequests *const *parts,
-                            size_t n_parts)
+static int gather_and_queue(struct request *request, const struct instance *trigger,
+                            Cubiemem__ArrayRequests *const *parts, size_t n_parts)
 {
     struct request_set *sets = calloc(n_parts + 1, sizeof(*sets));
     size_t n_sets = 0;
-    int status = sets != NULL ? gather(request, parts, n_parts, sets, &n_sets)
+    int status = sets != NULL ? gather(request, trigger, parts, n_parts, sets, &n_sets)
                               : CUBIEMEM_HOST_MEMORY;
+    if (status == CUBIEMEM_OK) {
+        status = check_room(request, sets, n_sets);
+    }
     if (status == CUBIEMEM_OK) {
         status = queue_sets(request, sets, n_sets);
     }
     for (size_t i = 0; i < n_sets; i++) {
+        sets[i].instance->gathered = NULL;
         free(sets[i].arrays);
     }
     free(sets);
@@ -141,7 +198,7 @@ int handle_queue(struct request *request)
         snprintf(request->why, sizeof(request->why), "QueueRequests has no requests");
         return CUBIEMEM_INVALID_REQUEST;
     }
-    return gather_and_queue(request, &requests, 1);
+    return gather_and_queue(request, NULL, &requests, 1);
 }
 
 int handle_allocate(struct request *request)
@@ -165,7 +222,7 @@ int handle_allocate(struct request *request)
                                                      "not negative", body->wait_ns);
         return CUBIEMEM_INVALID_REQUEST;
     }
-    int status = gather_and_queue(request, body->requests, body->n_requests);
+    int status = gather_and_queue(request, trigger, body->requests, body->n_requests);
     if (status != CUBIEMEM_OK) {
         return status;
     }

@@ -97,6 +97,29 @@ void identity_finish(struct identity *identity)
     }
 }
 
+/* NSpid in /proc/PID/status, which everybody may read, has one number for each PID
+ * namespace from ours down to the peer's. */
+bool identity_shares_pids(const struct identity *identity)
+{
+    char path[64], line[256];
+    bool shares = true;
+    if (identity->pid == 0) {
+        return false;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)identity->pid);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        int first, second;
+        if (sscanf(line, "NSpid: %d %d", &first, &second) == 2) {
+            shares = false;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return shares;
+}
+
 static bool in_group(int socket, gid_t group)
 {
     gid_t few[64], *groups = few;

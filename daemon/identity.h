@@ -25,6 +25,10 @@ struct identity {
 int identity_read(int socket, struct identity *identity_p);
 void identity_finish(struct identity *identity); /* closes the pidfd */
 
+/* Does the peer live in our PID namespace, so that a CUDA IPC handle made here opens
+ * there? False with pid 0; true where it cannot be told. */
+bool identity_shares_pids(const struct identity *identity);
+
 /* Is the peer root, the daemon's own user, or in the group (-1: no such group)? */
 bool identity_is_admin(int socket, const struct identity *identity, gid_t admin_group);
 

@@ -47,6 +47,18 @@ static json_t *user_name(uid_t uid)
     return json_sprintf("%u", (unsigned)uid);
 }
 
+static json_t *warnings_report(uint32_t warnings)
+{
+    json_t *out = json_array();
+#define REPORT_WARNING(name, bit, text)                                                            \
+    if ((warnings & (bit)) != 0) {                                                                 \
+        json_array_append_new(out, json_string(#name));                                            \
+    }
+    CUBIEMEM_WARNING_MAP(REPORT_WARNING)
+#undef REPORT_WARNING
+    return out;
+}
+
 static json_t *instance_report(const struct instance *instance)
 {
     struct policy_instance_view view;
@@ -64,6 +76,7 @@ static json_t *instance_report(const struct instance *instance)
     json_object_set_new(out, "arrays", json_integer((json_int_t)view.n_arrays));
     json_object_set_new(out, "chunks", bytes(view.chunks));
     json_object_set_new(out, "evictable", json_boolean(view.evictable));
+    json_object_set_new(out, "warnings", warnings_report(instance->warnings));
     return out;
 }
 
@@ -96,6 +109,7 @@ static const char *state_of(const struct session *session, bool over_limit)
     if (has_transaction(session)) {
         return "waiting";
     }
+    control_pages_look(session->pages);
     for (const struct instance *instance = session->instances; instance != NULL;
          instance = instance->hh.next) {
         if (!control_page_is_idle(session->pages, instance->owner_slot)) {
@@ -139,24 +153,22 @@ static json_t *client_report(const struct session *session)
 
 /* ----------------------------------------------------------------- groups */
 
-static json_t *group_of(json_t *groups, const struct session *session,
+/* Looked up in `index`, for a client may have made thousands of them. */
+static json_t *group_of(json_t *groups, json_t *index, const struct session *session,
                         const struct policy_instance_view *view)
 {
-    size_t i;
-    json_t *group;
+    char key[CUBIEMEM_MAX_LABEL + 64];
     json_int_t client = view->shared ? 0 : (json_int_t)session->id;
-    json_t *name = text(view->group);
-    json_array_foreach(groups, i, group)
-    {
-        if (json_equal(json_object_get(group, "name"), name) &&
-            json_boolean_value(json_object_get(group, "shared")) == view->shared &&
-            json_integer_value(json_object_get(group, "uid")) == session->identity.uid &&
-            json_integer_value(json_object_get(group, "client")) == client) {
-            json_decref(name);
-            return group;
-        }
+    json_t *name = text(view->group), *group;
+    snprintf(key, sizeof(key), "%d %u %lld %s", view->shared, (unsigned)session->identity.uid,
+             (long long)client, name != NULL ? json_string_value(name) : "");
+    group = json_object_get(index, key);
+    if (group != NULL) {
+        json_decref(name);
+        return group;
     }
     group = json_object();
+    json_object_set(index, key, group);
     json_object_set_new(group, "name", name);
     json_object_set_new(group, "shared", json_boolean(view->shared));
     json_object_set_new(group, "uid", json_integer(session->identity.uid));
@@ -168,14 +180,14 @@ static json_t *group_of(json_t *groups, const struct session *session,
 
 static json_t *groups_report(const struct daemon *daemon)
 {
-    json_t *groups = json_array();
+    json_t *groups = json_array(), *index = json_object();
     for (const struct session *session = daemon->sessions; session != NULL;
          session = session->next) {
         for (const struct instance *instance = session->instances; instance != NULL;
              instance = instance->hh.next) {
             struct policy_instance_view view;
             policy_instance_read(instance->policy, &view);
-            json_t *group = group_of(groups, session, &view), *member = json_object();
+            json_t *group = group_of(groups, index, session, &view), *member = json_object();
             json_object_set_new(member, "client", bytes(session->id));
             json_object_set_new(member, "instance", text(view.name));
             json_object_set_new(member, "cap_bytes", bytes(view.cap));
@@ -184,6 +196,7 @@ static json_t *groups_report(const struct daemon *daemon)
             json_array_append_new(json_object_get(group, "members"), member);
         }
     }
+    json_decref(index);
     return groups;
 }
 
@@ -267,7 +280,8 @@ char *report_json(const struct daemon *daemon)
     json_object_set_new(self, "state",
                         json_string(daemon->device_degraded || !daemon->books.device_known
                                         ? "degraded"
-                                        : "ok"));
+                                    : daemon->draining ? "draining"
+                                                       : "ok"));
     json_object_set_new(device, "uuid", json_string(daemon->device.uuid));
     json_object_set_new(device, "name", text(daemon->device.name));
     json_object_set_new(device, "simulated", json_boolean(daemon->device.simulated));

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "driver.h"
+#include "hash.h"
 
 struct segment {
     uint64_t id;   /* never twice the same in a daemon's life, never 0 */

@@ -64,11 +64,15 @@ static void on_listen(uv_poll_t *poll, int status, int events)
             connection_accept(&server->daemon, socket);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        const int error = errno;
+        if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
             /* The connection stays in the backlog: look again in a while instead
              * of spinning on a socket that is readable all the time. */
             static struct log_limit limit = {.burst = 1, .period_ns = 10000000000};
-            log_ratelimited(&limit, LOG_LEVEL_ERROR, "cannot accept: %s", strerror(errno));
+            log_ratelimited(&limit, LOG_LEVEL_ERROR, "cannot accept: %s", strerror(error));
+            if (error == EMFILE || error == ENFILE) {
+                descriptors_short(&server->daemon, CUBIEMEM_NO_FDS);
+            }
             uv_poll_stop(&server->daemon.listen_poll);
             uv_timer_start(&server->daemon.accept_timer, server->daemon.accept_again, 100, 0);
         }
@@ -91,7 +95,8 @@ static void close_handles(struct daemon *daemon)
         (uv_handle_t *)&daemon->listen_poll,  (uv_handle_t *)&daemon->sigterm,
         (uv_handle_t *)&daemon->sigint,       (uv_handle_t *)&daemon->drain_timer,
         (uv_handle_t *)&daemon->accept_timer, (uv_handle_t *)&daemon->evict_timer,
-        (uv_handle_t *)&daemon->later,        (uv_handle_t *)&daemon->wait_timer,
+        (uv_handle_t *)&daemon->pace_timer,   (uv_handle_t *)&daemon->wait_timer,
+        (uv_handle_t *)&daemon->later,
     };
     for (size_t i = 0; i < sizeof(handles) / sizeof(handles[0]); i++) {
         if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) {
@@ -115,6 +120,7 @@ void daemon_shut_down(struct daemon *daemon, const char *reason)
     log_info("shutting down: %s", reason);
     notify_stopping("shutting down");
     uv_poll_stop(&daemon->listen_poll);
+    uv_timer_stop(&daemon->accept_timer);
     Cubiemem__ShuttingDown body = CUBIEMEM__SHUTTING_DOWN__INIT;
     body.text = (char *)(uintptr_t)reason;
     for (struct session *session = daemon->sessions; session != NULL; session = session->next) {
@@ -192,6 +198,13 @@ static int create_core(struct daemon *daemon, const struct options *options, cha
     if (status != EXIT_STATUS_OK) {
         return status;
     }
+    if (budget > sub_or_zero(daemon->device.total, reserve)) {
+        char sizes[3][SIZE_TEXT_MAX];
+        log_warn("a budget of %s and a reserve of %s are more than the device's %s: quotas that "
+                 "add up to the whole may not all be had",
+                 size_format(budget, sizes[0]), size_format(reserve, sizes[1]),
+                 size_format(daemon->device.total, sizes[2]));
+    }
     books_init(&daemon->books, budget, reserve,
                daemon->device.simulated ? 0 : BOOKS_CONTEXT_ALLOWANCE);
     if (device_memory(&daemon->device, &total, &free_size) == CUBIEMEM_OK) {
@@ -203,6 +216,7 @@ static int create_core(struct daemon *daemon, const struct options *options, cha
                                    .mode = options->mode,
                                    .auto_share = options->auto_share};
     daemon->mode = options->mode;
+    user_limits_init(&daemon->user_limits);
     daemon->evict_timeout_ns = (int64_t)options->evict_timeout_ns;
     daemon->pool = pool_create();
     daemon->policy = policy_create(&config);
@@ -222,6 +236,7 @@ static void init_handles(struct server *server)
     uv_timer_init(&daemon->loop, &daemon->accept_timer);
     uv_timer_init(&daemon->loop, &daemon->evict_timer);
     uv_timer_init(&daemon->loop, &daemon->wait_timer);
+    uv_timer_init(&daemon->loop, &daemon->pace_timer);
     uv_signal_init(&daemon->loop, &daemon->sigterm);
     uv_signal_init(&daemon->loop, &daemon->sigint);
     uv_poll_init(&daemon->loop, &daemon->listen_poll, server->listener.fd);

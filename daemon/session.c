@@ -38,6 +38,13 @@ static uint64_t process_key(const struct session *session)
     return session->id;
 }
 
+static int page_status(int error)
+{
+    return error == EMFILE || error == ENFILE ? CUBIEMEM_NO_FDS
+           : error == ENOMEM                  ? CUBIEMEM_HOST_MEMORY
+                                              : CUBIEMEM_SYSTEM;
+}
+
 int session_create(struct daemon *daemon, struct connection *connection,
                    struct identity *identity, const struct session_hello *hello,
                    struct session **session_p, int *control_fd_p)
@@ -52,8 +59,10 @@ int session_create(struct daemon *daemon, struct connection *connection,
     }
     session->pages = control_page_create(0, control_fd_p);
     if (session->pages == NULL) {
+        int status = page_status(errno);
         free(session);
-        return CUBIEMEM_SYSTEM;
+        descriptors_short(daemon, status);
+        return status;
     }
     session->n_pages = 1;
     session->daemon = daemon;
@@ -63,11 +72,27 @@ int session_create(struct daemon *daemon, struct connection *connection,
     snprintf(session->name, sizeof(session->name), "%s", hello->name);
     session->handle_kind = hello->handle_kind;
     session->tool = hello->tool;
+    session->user = connection_user(connection);
+    session->user->n_sessions += !session->tool;
     session->id = ++daemon->last_session_id;
     session->process_key = process_key(session);
     DL_APPEND(daemon->sessions, session);
     *session_p = session;
     return CUBIEMEM_OK;
+}
+
+void session_request_begun(struct session *session)
+{
+    session->n_under_way++;
+    session->user->n_requests++;
+}
+
+void session_request_ended(struct session *session)
+{
+    if (session->n_under_way > 0) {
+        session->n_under_way--;
+        session->user->n_requests--;
+    }
 }
 
 /* ---------------------------------------------------------------- legacy */
@@ -190,6 +215,13 @@ void cached_to_driver(struct daemon *daemon, struct segment *list)
         books_drain_cached(&daemon->books, segment->size, now_ns());
     }
     let_go(daemon, list);
+}
+
+void descriptors_short(struct daemon *daemon, int status)
+{
+    if (status == CUBIEMEM_NO_FDS) {
+        cached_to_driver(daemon, pool_evict(daemon->pool, (uid_t)-1, UINT64_MAX));
+    }
 }
 
 /* ---------------------------------------------------------------- blocks */
@@ -349,6 +381,7 @@ int session_register(struct session *session, const struct policy_registration *
     }
     instance->session = session;
     instance->id = ++session->last_instance_id;
+    instance->warnings = *warnings_p;
     policy_instance_set_data(instance->policy, instance);
     HASH_ADD(hh, session->instances, id, sizeof(instance->id), instance);
     if (instance->hh.tbl == NULL) {
@@ -357,6 +390,7 @@ int session_register(struct session *session, const struct policy_registration *
         free(instance);
         return CUBIEMEM_HOST_MEMORY;
     }
+    session->user->n_instances++;
     if (instance->id == 1) {
         session->contextless = true;
         books_context_coming(&daemon->books, now_ns());
@@ -372,6 +406,7 @@ static void instance_end(struct instance *instance, enum block_end how)
     policy_unregister(daemon->policy, instance->policy);
     end_gone_blocks(daemon, how);
     HASH_DELETE(hh, session->instances, instance);
+    session->user->n_instances--;
     owner_slot_put(session, instance->owner_slot);
     free(instance);
 }
@@ -417,7 +452,9 @@ int session_add_page(struct session *session, uint32_t *number_p, int *fd_p)
     }
     struct control_page *page = control_page_create(session->n_pages, fd_p);
     if (page == NULL) {
-        return CUBIEMEM_SYSTEM;
+        int status = page_status(errno);
+        descriptors_short(session->daemon, status);
+        return status;
     }
     LL_APPEND(session->pages, page);
     *number_p = page->number;
@@ -454,6 +491,8 @@ void session_end(struct session *session)
         LL_DELETE(session->pages, page);
         control_page_destroy(page);
     }
+    session->user->n_sessions -= !session->tool;
+    session->user->n_requests -= session->n_under_way;
     identity_finish(&session->identity);
     DL_DELETE(daemon->sessions, session);
     free(session);

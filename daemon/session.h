@@ -17,12 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HASH_NONFATAL_OOM 1 /* a daemon does not end because one client's table is full */
-#include <uthash.h>
-
 #include "control_page.h"
 #include "cubiemem.h"
 #include "daemon.h"
+#include "hash.h"
 #include "identity.h"
 #include "protocol_limits.h"
 #include "policy.h"
@@ -31,6 +29,7 @@
 struct connection;
 struct legacy_helper;
 struct instance;
+struct request_set;
 
 struct block {
     uint64_t id; /* on the wire */
@@ -48,7 +47,11 @@ struct instance {
     struct session *session;
     struct policy_instance *policy;
     uint32_t owner_slot; /* control page reference, shared by the owner's instances */
-    UT_hash_handle hh;   /* session.instances, by id */
+    uint32_t warnings;   /* of its last grant or change of quota; enum cubiemem_warning bits */
+    size_t n_parked;      /* messages that wait for an Allocate of its group */
+    uint64_t parked_turn; /* the last turn in which one of them stayed parked */
+    struct request_set *gathered; /* while a message is taken apart */
+    UT_hash_handle hh;    /* session.instances, by id */
 };
 
 struct session {
@@ -73,7 +76,9 @@ struct session {
     uint32_t n_pages;
     struct legacy_helper *legacy;
 
-    size_t n_under_way; /* requests without an answer yet */
+    struct user *user;
+    size_t n_under_way; /* requests without an answer yet; session_request_*() */
+    size_t n_parked, parked_size; /* messages that wait for an Allocate, and their bytes */
     struct session *prev, *next; /* daemon.sessions */
 };
 
@@ -85,12 +90,16 @@ struct session_hello {
 };
 
 /* Takes the identity's pidfd on success. control_fd_p: the first control page's
- * descriptor, the caller's. Return: OK, HOST_MEMORY, SYSTEM. */
+ * descriptor, the caller's. Return: OK, HOST_MEMORY, NO_FDS, SYSTEM. */
 int session_create(struct daemon *daemon, struct connection *connection,
                    struct identity *identity, const struct session_hello *hello,
                    struct session **session_p, int *control_fd_p);
 /* Ends it: transactions undone, instances unregistered, memory to the driver. */
 void session_end(struct session *session);
+
+/* A request has come; it was answered. */
+void session_request_begun(struct session *session);
+void session_request_ended(struct session *session);
 
 /* Instances. The statuses of policy.h; LIMIT. */
 int session_register(struct session *session, const struct policy_registration *registration,
@@ -116,7 +125,7 @@ void session_free_legacy(struct session *session, struct segment *segment);
 /* The session's helper process, started at the first call. HANDLE_KIND, ... */
 int session_legacy_helper(struct session *session, struct legacy_helper **helper_p);
 
-/* One more control page. Return: OK, LIMIT, SYSTEM. */
+/* One more control page. Return: OK, LIMIT, HOST_MEMORY, NO_FDS, SYSTEM. */
 int session_add_page(struct session *session, uint32_t *number_p, int *fd_p);
 void session_context_ready(struct session *session);
 
@@ -138,6 +147,8 @@ void session_block_gone(struct policy_instance *instance, struct policy_block *g
 void let_go(struct daemon *daemon, struct segment *list);
 /* Cached segments to the driver; they were taken out of the pool. */
 void cached_to_driver(struct daemon *daemon, struct segment *list);
+/* If something failed with NO_FDS: cached segments give up theirs. */
+void descriptors_short(struct daemon *daemon, int status);
 
 /* The device's readings while something drains, or somebody waits. */
 void drain_watch(struct daemon *daemon);

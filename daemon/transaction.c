@@ -133,6 +133,7 @@ static void unplan(struct transaction *transaction)
 static void refuse(struct transaction *transaction, int status, struct policy_refusal *refusal)
 {
     unplan(transaction);
+    descriptors_short(transaction->daemon, status);
     if (transaction->session != NULL) {
         struct policy_refusal none = {.free = UINT64_MAX, .largest = UINT64_MAX,
                                       .asked = UINT64_MAX, .held = UINT64_MAX,
@@ -155,6 +156,7 @@ static void number_grant(const struct policy_plan *plan, uint64_t grant)
             struct control_owner *owner =
                 control_page_owner(instance->session->pages, instance->owner_slot);
             atomic_store(&owner->granted, grant);
+            instance->warnings = plan->warnings;
         }
     }
 }
@@ -331,6 +333,15 @@ static void refuse_short(struct transaction *transaction, int status,
     refuse(transaction, status, refusal);
 }
 
+/* What is replaced was counted on, but comes back later: the cached segments that
+ * were taken in its stead may be promised to others, or be for who waits before it. */
+static bool takes_promised(const struct transaction *transaction)
+{
+    uint64_t taken = transaction->backing.taken;
+    return taken > 0 && (books_are_overdrawn(&transaction->daemon->books) ||
+                         (waiting_is_behind(transaction) && taken > transaction->own));
+}
+
 /* A plan without victims is carried out: granted at once, or created for. */
 static void fetch(struct transaction *transaction, struct policy_refusal *refusal)
 {
@@ -345,9 +356,10 @@ static void fetch(struct transaction *transaction, struct policy_refusal *refusa
         return;
     }
     uint64_t missing = transaction->backing.missing + transaction->backing.legacy_missing;
-    if (missing == 0) {
+    bool is_covered = !takes_promised(transaction);
+    if (missing == 0 && is_covered) {
         grant(transaction);
-    } else if (missing <= its_free(transaction)) {
+    } else if (missing <= its_free(transaction) && is_covered) {
         waiting_leave(transaction); /* it has what it waited for */
         transaction->state = TRANSACTION_CREATING;
         status = creation_start(transaction);
@@ -450,7 +462,7 @@ static bool grant_from_hand(struct transaction *transaction)
     }
     policy_reserve(daemon->policy, plan);
     int status = backing_prepare(&transaction->backing, daemon, plan);
-    if (status == CUBIEMEM_OK &&
+    if (status == CUBIEMEM_OK && !takes_promised(transaction) &&
         transaction->backing.missing + transaction->backing.legacy_missing == 0) {
         grant(transaction);
         return true;

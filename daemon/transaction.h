@@ -50,6 +50,7 @@ struct backing {
     size_t n_parts, room;
     struct block **blocks; /* new ones, of this transaction until it commits */
     size_t n_blocks, blocks_room;
+    uint64_t taken;          /* bytes of the cached segments among them */
     uint64_t missing;        /* bytes of the parts that are to be created */
     uint64_t legacy_missing; /* bytes of those that helpers are to make */
 };

@@ -197,11 +197,12 @@ struct cubiemem_array_request {
     int32_t chunk_axis_index; /* the run axis, or CUBIEMEM_AXIS_NONE */
     int unchunkable;          /* 1: never cut */
     int64_t total_runs;       /* at least 1; 0 counts as 1 */
+    int zeroed;               /* 1: comes as zeros, in fresh memory (never in the same place) */
 };
 #define CUBIEMEM_ARRAY_REQUEST_INIT                                            \
     {                                                                          \
         sizeof(struct cubiemem_array_request), 0, 0, 0, CUBIEMEM_FLOAT64,      \
-            CUBIEMEM_DEVICE, 2, 0, 1                                           \
+            CUBIEMEM_DEVICE, 2, 0, 1, 0                                        \
     }
 
 /* How long cubiemem_allocate() may wait for device memory, and for how much. */
@@ -629,7 +630,8 @@ cubiemem_queue(struct cubiemem_instance *instance,
  * cut alike, along the run axis, into the fewest chunks that do. Arrays replace
  * what the instance held under the same labels; other labels stay. An array of
  * the same size stays where it is: pointers and mappings are the same, and no
- * driver call is made. Contents are undefined. Waits first for the owner's
+ * driver call is made. Contents are undefined, but those of an array with
+ * .zeroed, which always comes in memory fresh from the driver. Waits first for the owner's
  * marked work, because what is replaced is unmapped.
  *
  * With @wait it waits while device memory lacks and the batch would be cut into
@@ -779,8 +781,9 @@ CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_release(struct cubiemem_instance *insta
  *
  * Threads: safe from any thread, also in host functions.
  *
- * Return: CUBIEMEM_OK; EVICTED (the arrays were taken back: queue, allocate);
- *         LIMIT; INVALID_REQUEST; FORKED.
+ * Return: CUBIEMEM_OK; EVICTED (the arrays were taken back: queue, allocate; or
+ *         another member's allocate replaced them: take_response); LIMIT;
+ *         INVALID_REQUEST; FORKED.
  */
 CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_begin_work(struct cubiemem_instance *instance);
 

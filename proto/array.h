@@ -24,6 +24,7 @@ struct array {
     int memory;  /* enum cubiemem_memory */
     int32_t axis; /* >= 0, or CUBIEMEM_AXIS_NONE */
     bool unchunkable;
+    bool zeroed; /* never in memory that anything lay in before */
     int64_t total_runs;
 };
 

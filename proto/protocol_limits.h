@@ -22,8 +22,19 @@
 #define LIMIT_LABEL CUBIEMEM_MAX_LABEL
 #define LIMIT_ARRAYS_PER_BATCH 4096u
 #define LIMIT_REQUESTS_UNDER_WAY 64u /* of one session */
+#define LIMIT_PARKED 1024u           /* messages of one session that wait for an Allocate */
 #define LIMIT_INSTANCES 4096u        /* of one session */
+#define LIMIT_SESSION_ARRAYS 65536u  /* queued and held: less than 1 KiB of host memory each */
 #define LIMIT_OUTPUT_BYTES (8u << 20) /* queued for a client that does not read */
+
+/* Of one uid other than root's. Requests: under way, and parked behind an Allocate. Who
+ * sends more messages (after a burst of a second's) is read from more slowly. */
+#define LIMIT_USER_SESSIONS 2048u
+#define LIMIT_USER_INSTANCES 16384u
+#define LIMIT_USER_REQUESTS 4096u
+#define LIMIT_USER_MESSAGES_PER_S 50000u
+#define LIMIT_USER_STRANGERS 256u /* connections that have not said Hello, and tools */
+#define LIMIT_USER_PAUSE_NS 5000000ll
 
 #define LIMIT_HELLO_NS 5000000000ll     /* from accept to Hello */
 #define LIMIT_GIVE_BACK_NS 5000000000ll /* from a grant to its GiveBack */

@@ -30,7 +30,7 @@ enum ctl_exit {
     CTL_VERSION = 7,
 };
 
-/* The options of all verbs, and the four of set-limit. */
+/* The options of all verbs, and those of single ones. */
 struct ctl {
     const char *socket; /* NULL: by the environment */
     const char *gpu;
@@ -40,6 +40,8 @@ struct ctl {
     const char *limit_uid;
     const char *limit_gid;
     bool limit_daemon;
+    bool kill; /* kick */
+    bool off;  /* drain */
     struct listing_style style;
 };
 
@@ -86,5 +88,8 @@ int cmd_version(const struct ctl *ctl, int argc, char **argv);
 int cmd_set_mode(const struct ctl *ctl, int argc, char **argv);
 int cmd_set_proportion(const struct ctl *ctl, int argc, char **argv);
 int cmd_set_limit(const struct ctl *ctl, int argc, char **argv);
+int cmd_evict(const struct ctl *ctl, int argc, char **argv);
+int cmd_kick(const struct ctl *ctl, int argc, char **argv);
+int cmd_drain(const struct ctl *ctl, int argc, char **argv);
 
 #endif

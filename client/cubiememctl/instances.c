@@ -22,6 +22,34 @@ static void quota_add(struct listing *listing, const json_t *instance)
     }
 }
 
+/* What its last grant or change of quota warned of, in words. */
+static void warnings_add(struct listing *listing, const json_t *instance)
+{
+    static const struct {
+        const char *name, *text;
+    } known[] = {
+#define KNOWN_WARNING(name, bit, text) {#name, text},
+        CUBIEMEM_WARNING_MAP(KNOWN_WARNING)
+#undef KNOWN_WARNING
+    };
+    char line[400] = "";
+    size_t length = 0, i;
+    const json_t *warning;
+
+    json_array_foreach(document_array(instance, "warnings"), i, warning)
+    {
+        const char *text = json_is_string(warning) ? json_string_value(warning) : "?";
+        for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++) {
+            text = strcmp(text, known[k].name) == 0 ? known[k].text : text;
+        }
+        if (length < sizeof(line)) {
+            length += (size_t)snprintf(line + length, sizeof(line) - length, "%s%s",
+                                       length > 0 ? "; " : "", text);
+        }
+    }
+    listing_add(listing, line);
+}
+
 static void instance_add(struct listing *listing, const json_t *client, const json_t *instance)
 {
     bool shared = json_is_true(json_object_get(instance, "shared"));
@@ -33,6 +61,7 @@ static void instance_add(struct listing *listing, const json_t *client, const js
     quota_add(listing, instance);
     document_add_size(listing, instance, "allocated_bytes");
     document_add_size(listing, instance, "cap_bytes");
+    warnings_add(listing, instance);
 }
 
 void instances_print(const json_t *document, const struct listing_style *style, FILE *out)
@@ -40,6 +69,7 @@ void instances_print(const json_t *document, const struct listing_style *style, 
     static const struct listing_column columns[] = {
         {"INSTANCE", .shrink = true}, {"GROUP", .shrink = true}, {"OWNER", .shrink = true},
         {"QUOTA", .right = true},     {"HELD", .right = true},   {"CAP", .right = true},
+        {""},
     };
     struct listing *listing = listing_create(columns, sizeof(columns) / sizeof(columns[0]));
     const json_t *client, *instance;

@@ -37,13 +37,25 @@ static const struct verb verbs[] = {
      cmd_set_proportion, NULL},
     {"set-limit", "WHOSE SIZE|PERCENT|none",
      "a ceiling; WHOSE: --name N, --uid U, --gid G or --daemon", 1, cmd_set_limit, NULL},
+    {"evict", "ID[/INSTANCE]", "ask a client's idle owners for what they hold", 1, cmd_evict, NULL},
+    {"kick", "ID [--kill]", "end a client's session (and kill its process)", 1, cmd_kick, NULL},
+    {"drain", "[--off]", "let nobody new in and wait until all is given back", 0, cmd_drain, NULL},
     {"simulate", "FILE|-", "replay a scenario through the policy, without a daemon", 0, NULL,
      cmd_simulate},
     {"plan", "--device SIZE ARRAY...", "how would a batch be cut? (plan --help)", 0, NULL,
      cmd_plan},
 };
 
-enum { OPTION_TIMEOUT = 256, OPTION_JSON, OPTION_NAME, OPTION_UID, OPTION_GID, OPTION_DAEMON };
+enum {
+    OPTION_TIMEOUT = 256,
+    OPTION_JSON,
+    OPTION_NAME,
+    OPTION_UID,
+    OPTION_GID,
+    OPTION_DAEMON,
+    OPTION_KILL,
+    OPTION_OFF,
+};
 
 static const struct option options[] = {
     {"socket", required_argument, NULL, 's'},
@@ -54,6 +66,8 @@ static const struct option options[] = {
     {"uid", required_argument, NULL, OPTION_UID},
     {"gid", required_argument, NULL, OPTION_GID},
     {"daemon", no_argument, NULL, OPTION_DAEMON},
+    {"kill", no_argument, NULL, OPTION_KILL},
+    {"off", no_argument, NULL, OPTION_OFF},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {0},
@@ -71,7 +85,7 @@ static void usage_print(void)
          "  -s, --socket PATH   the daemon's socket (else $CUBIEMEM_SOCKET)\n"
          "  -g, --gpu UUID      the daemon of this GPU (else $CUBIEMEM_GPU, or the only one)\n"
          "      --json          print JSON\n"
-         "      --timeout S     seconds to wait for an answer (10)\n"
+         "      --timeout S     seconds to wait for an answer, or for drain (10)\n"
          "  -h, --help          this text\n"
          "  -V, --version       the tool's version\n\n"
          "Exit status: 0 done, 2 wrong usage, 3 no daemon, 4 not permitted, 5 not found,\n"
@@ -106,6 +120,12 @@ static int options_parse(struct ctl *ctl, int argc, char **argv, const char *let
             break;
         case OPTION_DAEMON:
             ctl->limit_daemon = true;
+            break;
+        case OPTION_KILL:
+            ctl->kill = true;
+            break;
+        case OPTION_OFF:
+            ctl->off = true;
             break;
         case OPTION_TIMEOUT:
             if (!ctl_parse_seconds(optarg, &ctl->timeout_ns)) {
@@ -175,6 +195,9 @@ static int run(struct ctl *ctl, const struct verb *verb, int argc, char **argv)
     if (verb->run != cmd_set_limit &&
         (ctl->limit_name || ctl->limit_uid || ctl->limit_gid || ctl->limit_daemon)) {
         return ctl_fail(CTL_USAGE, "--name, --uid, --gid and --daemon belong to set-limit");
+    }
+    if ((ctl->kill && verb->run != cmd_kick) || (ctl->off && verb->run != cmd_drain)) {
+        return ctl_fail(CTL_USAGE, "--kill belongs to kick, --off to drain");
     }
     return verb->run(ctl, argc, argv);
 }

@@ -327,6 +327,7 @@ void policy_instance_read(const struct policy_instance *instance,
         .reserved = instance->reserved,
         .pinned = saturate(instance->pinned),
         .n_arrays = instance->labels.n,
+        .n_queued = instance->has_request ? instance->request.n : 0,
         .chunks = instance->chunks,
     };
 }

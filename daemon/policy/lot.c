@@ -88,6 +88,7 @@ static void lot_fill_arrays(struct lot *lot, const struct request *request, uint
             .nbytes = bytes,
             .dtype = array->dtype,
             .memory = array->memory,
+            .zeroed = array->zeroed,
             .rank = array->rank,
             .shape = shapes,
         };
@@ -108,7 +109,10 @@ static void lot_place(struct lot *lot, size_t i, struct block *block, uint64_t o
 
     lot->held[i].block = block;
     block->shown.n_arrays++;
-    array->block_id = lot->plan_blocks[block - lot->blocks].id;
+    struct policy_plan_block *planned = &lot->plan_blocks[block - lot->blocks];
+
+    array->block_id = planned->id;
+    planned->zeroed |= array->zeroed;
     array->offset = array->nbytes > 0 ? offset : 0;
 }
 

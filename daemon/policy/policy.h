@@ -105,6 +105,7 @@ struct policy_instance_view {
     uint64_t reserved;   /* net bytes of a plan under way */
     uint64_t pinned;     /* bytes of its pinned arrays */
     size_t n_arrays;     /* held, device and pinned */
+    size_t n_queued;     /* arrays of its queued request */
     uint64_t chunks;     /* of its last batch, 0 before */
 };
 void policy_instance_read(const struct policy_instance *instance,
@@ -133,6 +134,7 @@ struct policy_array {
     uint64_t offset;   /* bytes from the block's start, aligned */
     uint64_t nbytes;   /* of one chunk, not rounded */
     int dtype, memory;
+    bool zeroed; /* asked to be */
     uint32_t rank;
     const int64_t *shape; /* of one chunk */
 };
@@ -188,6 +190,7 @@ struct policy_partition {
 struct policy_plan_block {
     uint64_t id;
     uint64_t charge;
+    bool zeroed; /* an array in it asked to be */
     void *data; /* the caller's, handed on to the policy_block at commit */
 };
 
@@ -273,7 +276,7 @@ void policy_abort(struct policy *policy, struct policy_plan *plan);
 /* Rule 6's eviction of one instance (the caller does all of an owner). */
 void policy_evict(struct policy *policy, struct policy_instance *instance);
 
-/* `available` (rule 6) for the instance's group. */
+/* `available` (rule 6) for the instance's group, and what the instance's ceilings leave. */
 uint64_t policy_available(const struct policy *policy, struct policy_instance *instance,
                           uint64_t free, uint32_t *warnings_p);
 /* The same for a group by name, which need not be known: nobody has caps in it. */

@@ -193,8 +193,21 @@ static uint64_t available(const struct policy *policy, const struct stream_group
 uint64_t policy_available(const struct policy *policy, struct policy_instance *instance,
                           uint64_t free_bytes, uint32_t *warnings_p)
 {
+    uint64_t room;
+
     *warnings_p = 0;
-    return available(policy, instance->group, free_bytes, warnings_p);
+    room = available(policy, instance->group, free_bytes, warnings_p);
+    for (size_t i = 0; i < N_ACCOUNTS; i++) {
+        const struct account *account = instance->accounts[i];
+        uint64_t limit = account != NULL ? account_limit(policy, account) : UINT64_MAX;
+
+        if (limit != UINT64_MAX) {
+            uint64_t left = limit > account->used ? limit - (uint64_t)account->used : 0;
+
+            room = left < room ? left : room;
+        }
+    }
+    return room;
 }
 
 uint64_t policy_available_in(const struct policy *policy, policy_scope scope, uint32_t uid,

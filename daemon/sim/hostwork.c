@@ -110,6 +110,11 @@ static void *work(void *argument)
             queue_wait(&lane->host_wanted, wanted, 0);
             continue;
         }
+        if (is_stopped(link)) {
+            break; /* link_stop() has moved the word on, and no operation is behind it */
+        }
+        /* The engine, which the submitter told of the operation, told us; within this
+         * process the two are ordered by this word. */
         __atomic_load_n(&link->host_order, __ATOMIC_ACQUIRE);
         op = lane->ops[(wanted - 1) % QUEUE_N_OPS];
         run(link, &op);

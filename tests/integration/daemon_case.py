@@ -5,6 +5,7 @@ Skips the whole program (exit 77) where python3-protobuf is absent.
 import contextlib
 import ctypes
 import json
+import mmap
 import os
 import pathlib
 import signal
@@ -69,15 +70,17 @@ def die_with_parent():
 class Daemon:
     """A cubiememd of its own, on a private socket; its log can be read."""
 
-    def __init__(self, folder, device, *options, environment=None, program="cubiememd"):
+    def __init__(self, folder, device, *options, environment=None, program="cubiememd",
+                 prefix=(), umask=-1):
         self.path = os.path.join(folder, "daemon.sock")
         self.log_path = os.path.join(folder, f"log-{time.monotonic_ns()}")
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [STAGE / program, "--device", device, "--socket", self.path, *options],
+                [*prefix, STAGE / program, "--device", device, "--socket", self.path, *options],
                 stderr=log, env={**os.environ, **(environment or {})},
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent, umask=umask,
             )
+        self.in_namespace = bool(prefix)
         try:
             wait_until(self._listens, "the daemon listens", 30)
         except AssertionError:
@@ -93,6 +96,14 @@ class Daemon:
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             return log.read()
 
+    def pid(self):
+        """Of the daemon itself, also where it is another program's child."""
+        pid = self.process.pid
+        if self.in_namespace:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+                pid = int(children.read().split()[0])
+        return pid
+
     def rss(self):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
             line = next(line for line in status if line.startswith("VmRSS"))
@@ -101,11 +112,25 @@ class Daemon:
     def fds(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
+    def cpu_seconds(self):
+        """What it has computed so far: unlike real time, no matter of who else runs."""
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def cpu_seconds_in(self, seconds):
+        before = self.cpu_seconds()
+        time.sleep(seconds)
+        return self.cpu_seconds() - before
+
     def stop(self):
         """SIGTERM; the exit status."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            os.kill(self.pid(), signal.SIGTERM)
         return self.process.wait(30)
+
+
+needs_root = unittest.skipUnless(os.geteuid() == 0, "another user can be had by root only")
 
 
 class DaemonCase(unittest.TestCase):
@@ -115,6 +140,7 @@ class DaemonCase(unittest.TestCase):
     options = ()
     environment = None
     program = "cubiememd"
+    prefix = ()
 
     @classmethod
     def setUpClass(cls):
@@ -127,7 +153,7 @@ class DaemonCase(unittest.TestCase):
     @classmethod
     def start_daemon(cls):
         cls.daemon = Daemon(cls.folder, cls.device, *cls.options, environment=cls.environment,
-                            program=cls.program)
+                            program=cls.program, prefix=cls.prefix)
 
     @classmethod
     def tearDownClass(cls):
@@ -175,9 +201,51 @@ class DaemonCase(unittest.TestCase):
             raise AssertionError(f"{error}; status: {json.dumps(last)}") from None
         return last
 
+    def ctl(self, *arguments, ids=None):
+        """cubiememctl's CompletedProcess; ids: as this (uid, gid, groups)."""
+        user = {} if ids is None else {"user": ids[0], "group": ids[1], "extra_groups": ids[2]}
+        return subprocess.run([STAGE / "cubiememctl", "-s", self.daemon.path, *arguments],
+                              capture_output=True, text=True, timeout=60, check=False, **user)
+
+    def ctl_json(self, *arguments):
+        """The document that a verb prints with --json; it must succeed."""
+        done = self.ctl(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def as_user(self, ids, function):
+        """What the function returns (as JSON) in a process of this (uid, gid, groups)."""
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            try:
+                os.setgroups(ids[2])
+                os.setresgid(ids[1], ids[1], ids[1])
+                os.setresuid(ids[0], ids[0], ids[0])
+                text = json.dumps({"value": function()})
+            except BaseException as error:  # noqa: B902: told to the parent
+                text = json.dumps({"error": f"{type(error).__name__}: {error}"})
+            with os.fdopen(writer, "w") as pipe:
+                pipe.write(text)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            outcome = json.loads(pipe.read() or "{}")
+        os.waitpid(child, 0)
+        self.assertNotIn("error", outcome)
+        return outcome["value"]
+
     def array(self, label, shape, **options):
         options.setdefault("dtype", "uint8")
         return self.messages.ArrayRequest(label=label, shape=shape, **options)
+
+    def use_grants(self, client, instance):
+        """As the library does at the end of work: what was granted was used, so that its
+        owner is idle. `instance` is the answer to register."""
+        at = instance.owner_slot * 64  # proto/control.h: granted at 16, used at 24
+        with mmap.mmap(client.hello_fds[0], client.hello.hello.control_page_size) as page:
+            page[at + 24:at + 32] = page[at + 16:at + 24]
 
     def refused(self, call, *arguments, **options):
         """The Result of a call that must be refused."""

@@ -32,11 +32,17 @@ class RawClient:
         self.socket.settimeout(timeout)
         hello_fields.setdefault("major", 1)
         hello = messages.Hello(name=name, **hello_fields)
-        self.hello, self.hello_fds = self.call("hello", hello)
+        self.hello_fds = []
+        try:
+            self.hello, self.hello_fds = self.call("hello", hello)
+        except Exception:
+            self.socket.close()
+            raise
 
     def close(self):
         for fd in self.hello_fds:
             os.close(fd)
+        self.hello_fds = []
         self.socket.close()
 
     def send(self, field, body, number=0):

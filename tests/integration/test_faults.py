@@ -9,11 +9,13 @@ fault, too.
 import contextlib
 import mmap
 import os
+import resource
 import select
+import socket
 import struct
 import unittest
 
-from daemon_case import MIB, DaemonCase, RawClient, Refused, wait_until
+from daemon_case import MIB, NO_FDS, UNCHUNKABLE_TOO_LARGE, DaemonCase, RawClient, Refused, wait_until
 
 HANDLE_LEGACY = 2
 DRIVER_CALLS = ("cuMemCreate", "cuMemExportToShareableHandle", "cuMemRelease",
@@ -250,6 +252,70 @@ class FailedDriverCallsTest(FaultsCase):
                         self.nothing_is_left()
                     self.assertTrue(self.go_through("names"))
                 k += 1
+
+
+class FewDescriptorsTest(FaultsCase):
+    """A daemon that is short of descriptors says so, serves those it has, and recovers."""
+
+    def setUp(self):
+        self.nothing_is_left()
+        few = self.daemon.fds() + 40
+        resource.prlimit(self.daemon.process.pid, resource.RLIMIT_NOFILE, (few, few))
+        self.addCleanup(self.nothing_is_left)
+
+    def test_what_is_cached_does_not_keep_descriptors_from_those_who_come(self):
+        conversation = Conversation(self)
+        self.addCleanup(conversation.close)
+        client = conversation.connect("many segments")
+        number = client.register("many segments").instance_id
+        conversation.allocate(client, number, {f"a{i}": 2 * MIB for i in range(8)})
+        client.release(number)
+        self.assertEqual(self.status()["cached_segments"], 8)
+        for i in range(14):  # two descriptors each
+            wait_until(lambda i=i: self.comes(conversation, f"client {i}"), "somebody more comes in")
+        client.call("ping", self.messages.Ping())
+
+    def is_granted(self, conversation, client, number):
+        try:
+            conversation.allocate(client, number, {"x": 60 * MIB}, chunk_axis_index=1)
+            return True
+        except Refused as refused:
+            self.assertIn(refused.result.code, (NO_FDS, UNCHUNKABLE_TOO_LARGE))
+            return False
+
+    def comes(self, conversation, name):
+        try:
+            conversation.connect(name)
+            return True
+        except Refused as refused:
+            self.assertEqual(refused.result.code, NO_FDS)
+        except ConnectionError:
+            pass
+        return False
+
+    def test_too_many_segments_are_refused_with_the_reason(self):
+        conversation = Conversation(self)
+        self.addCleanup(conversation.close)
+        client = conversation.connect("too many segments")
+        number = client.register("too many segments").instance_id
+        with self.assertRaises(Refused) as refused:
+            for i in range(32):
+                conversation.allocate(client, number, {f"a{i}": 2 * MIB})
+        self.assertEqual(refused.exception.result.code, NO_FDS)
+        client.release(number)
+        wait_until(lambda: self.is_granted(conversation, client, number), "it goes on")
+        self.assertLess(self.daemon.cpu_seconds_in(1), 0.3)  # it does not spin
+
+    def test_as_many_connections_as_there_are_descriptors(self):
+        crowd = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(100)]
+        for sock in crowd:
+            self.addCleanup(sock.close)
+            sock.connect(self.daemon.path)
+        self.assertLess(self.daemon.cpu_seconds_in(1), 0.3)
+        for sock in crowd:
+            sock.close()
+        wait_until(lambda: self.comes(conversation := Conversation(self), "late")
+                   and conversation.close() is None, "the next one is served")
 
 
 if __name__ == "__main__":

@@ -346,6 +346,39 @@ class HostileTest(DaemonCase):
         for number in range(200):
             RawClient(self.messages, self.daemon.path, f"short {number}").close()
 
+    def test_thousands_of_groups_do_not_delay_the_status(self):
+        client = self.connect("groups")
+        self.rss_before += 16 * MIB  # a document of 2 MiB leaves holes in the heap
+        for number in range(3000):
+            client.register(f"i{number}", group=f"g{number}", owner="all")
+        before = self.daemon.cpu_seconds()
+        for _ in range(5):
+            self.status()
+        self.assertLess(self.daemon.cpu_seconds() - before, 0.5)
+
+    def test_requests_that_want_no_answer_get_none(self):
+        client = self.connect()
+        number = client.register("silent").instance_id
+        for field, body in (("status", self.messages.Status()),
+                            ("control_pages", self.messages.ControlPages()),
+                            ("available", self.messages.Available(instance_id=number)),
+                            ("set_auto", self.messages.SetAuto(instance_id=number)),
+                            ("ping", self.messages.Ping())):
+            client.send(field, body)
+        client.call("ping", self.messages.Ping())
+        self.assertEqual(client.events, [])
+
+    def test_an_allocate_commits_its_own_group_only(self):
+        client = self.connect()
+        one = client.register("one", group="g").instance_id
+        two = client.register("two", group="h").instance_id
+        body = self.messages.Allocate(instance_id=one)
+        for number in (one, two):
+            body.requests.add(instance_id=number, arrays=[self.array("x", [5])])
+        self.assertEqual(self.refused(client.call, "allocate", body).code, INVALID_REQUEST)
+        self.assertEqual([m["queued"] for g in self.status()["groups"] for m in g["members"]],
+                         [False, False])
+
     def test_a_forked_child_that_speaks(self):
         client = self.connect("parent")
         child = os.fork()

@@ -4,6 +4,7 @@
 Every driver call that makes memory takes a while here, so that a transaction is
 surely under way when its members leave, change their minds or fall silent.
 """
+import contextlib
 import os
 import time
 import unittest
@@ -129,6 +130,7 @@ class InterruptedTest(DaemonCase):
         mine = other.register("bystander").instance_id
         self.allocate(other, mine, [self.array("z", [2 * MIB])])  # delayed by nobody
         self.assert_closed(client.socket)
+        self.status_when(lambda s: s["draining_bytes"] == 0, "its memory is free")
         self.allocate(other, mine, [self.array("z", [60 * MIB])])
 
     def test_a_yield_is_answered(self):
@@ -147,6 +149,23 @@ class InterruptedTest(DaemonCase):
             os.close(fd)
         self.assertEqual((message.id, message.result.code), (1001, OK))
         self.assertEqual([a.nbytes for a in message.response.arrays], [30 * MIB] * 2)
+
+    def test_messages_without_end_behind_an_allocate(self):
+        self.restart_daemon()
+        client = self.connect("flood")
+        number = client.register("flood").instance_id
+        self.allocate(client, number, [self.array("x", [40 * MIB])])
+        self.send_allocate(client, number,
+                           [self.array("x", [30 * MIB]), self.array("y", [30 * MIB])])
+        self.assertTrue(client.receive()[0].HasField("yield"))  # and never answered
+        with contextlib.suppress(ConnectionError):
+            for _ in range(5000):
+                client.release(number, ["y"])
+        self.assert_closed(client.socket)
+        start = time.monotonic()
+        self.status()
+        self.assertLess(time.monotonic() - start, 0.1)
+        self.assertIn("wait for an Allocate", self.daemon.log())
 
     # ------------------------------------------------------------- shut-down
 

@@ -50,3 +50,11 @@ for other in cut cut-more plain; do
     cmp <(cut -d' ' -f1-5 "$scratch/whole") <(cut -d' ' -f1-5 "$scratch/$other") ||
         die "the fits of 'whole' and '$other' differ"
 done
+
+# A time to wait is finite and not negative (37).
+for seconds in nan inf -inf -1 1e300 '' 5x; do
+    "$stage/pkfit" --data "$data" --socket "$scratch/none" --wait "$seconds" 2>"$scratch/why"
+    status=$?
+    [ "$status" -eq 2 ] || die "pkfit --wait '$seconds' ended with status $status"
+    grep -q -- '--wait' "$scratch/why" || die "pkfit --wait '$seconds' said: $(cat "$scratch/why")"
+done

@@ -13,7 +13,7 @@ import struct
 import time
 import unittest
 
-from daemon_case import (CANCELLED, INVALID_REQUEST, MIB, NO_MEMORY, NOT_FOUND,
+from daemon_case import (CANCELLED, INVALID_REQUEST, MIB, NO_MEMORY, NOT_FOUND, STAGE,
                          UNCHUNKABLE_TOO_LARGE, DaemonCase, RawClient, wait_until)
 
 LONG = 60.0  # longer than any test takes
@@ -386,6 +386,49 @@ class WaitTest(WaitCase):
             # Nothing waits for a ceiling.
             self.assertEqual(self.refused(client.finish, number).code, UNCHUNKABLE_TOO_LARGE)
             admin.call("set_limit", self.messages.SetLimit(name="client", none=True))
+
+    def test_people_see_who_waits(self):
+        holder, client = self.join("holder"), self.join("client")
+        self.take(holder, [self.fixed(40)])
+        number = self.ask(client, [self.fixed(50)], wait=LONG)
+        self.waiting(client)
+        shown = subprocess.run([STAGE / "cubiememctl", "-s", self.daemon.path, "status"],
+                               stdout=subprocess.PIPE, check=True, text=True).stdout
+        rows = shown[shown.index("WAITING"):].splitlines()
+        self.assertEqual(rows[1].split()[:5], ["1", f"{self.id(client)}/i", "50", "MiB", "1"])
+        self.assertIn(f" {self.id(holder)} ", rows[1])
+        holder.release(holder.instance)
+        self.granted(client, number)
+        shown = subprocess.run([STAGE / "cubiememctl", "-s", self.daemon.path, "status"],
+                               stdout=subprocess.PIPE, check=True, text=True).stdout
+        self.assertNotIn("WAITING", shown)
+
+    def test_the_device_is_read_while_somebody_waits_and_not_otherwise(self):
+        holder, client = self.join("holder"), self.join("client")
+        self.take(holder, [self.fixed(40)])
+
+        def wakeups(seconds):
+            path = f"/proc/{self.daemon.process.pid}/task"
+            def count():
+                total = 0
+                for task in os.listdir(path):
+                    with open(f"{path}/{task}/status", encoding="ascii") as status:
+                        line = next(x for x in status if x.startswith("voluntary_ctxt"))
+                    total += int(line.split()[1])
+                return total
+            before = count()
+            time.sleep(seconds)
+            return count() - before
+
+        number = self.ask(client, [self.fixed(50)], wait=LONG)
+        self.waiting(client)
+        self.assertGreaterEqual(wakeups(1), 5)
+        self.cancel(client)
+        self.refused(client.finish, number)
+        self.status_when(lambda s: s["draining_bytes"] == 0)
+        time.sleep(0.3)
+        if "TSAN_OPTIONS" not in os.environ:  # it has a thread of its own
+            self.assertEqual(wakeups(1), 0)
 
     def test_nothing_waits_for_a_cap(self):
         with contextlib.closing(RawClient(self.messages, self.daemon.path, "admin",

@@ -18,6 +18,8 @@
 #include "driver.h"
 
 #define FAKE_BLOCKS_MAX 256
+/* For an answer that is sure to come: what no loaded machine takes, ns. */
+#define PATIENCE_NS 20000000000
 
 struct fake_daemon;
 
@@ -53,7 +55,8 @@ struct fake_daemon {
     uint8_t joined[1 << 20];
     size_t joined_size;
 
-    /* what tests look at */
+    /* What tests look at, once the daemon has come past what they look for: an answer
+     * may arrive before its sender has closed and counted. A ping settles that. */
     _Atomic unsigned n_acks, n_lost, n_give_backs, n_given, n_releases, n_unregisters, n_busy,
         n_evicted, n_allocates, n_parts, n_contexts;
     atomic_bool lose_fds;         /* send grants without their descriptors, as after MSG_CTRUNC */

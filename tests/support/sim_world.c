@@ -24,7 +24,7 @@
 #include <cmocka.h>
 
 #define PEER_FD 3
-#define PATIENCE_MS 5000u
+#define PATIENCE_MS 20000u
 
 struct driver sim;
 static char directory[256];
@@ -292,7 +292,7 @@ char peer_hear(int fd, int *passed_p)
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space,
                              .msg_controllen = sizeof(space)};
     const struct cmsghdr *header;
-    const struct timeval patience = {.tv_sec = 20};
+    const struct timeval patience = {.tv_sec = PATIENCE_MS / 1000};
 
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) != 1) {

@@ -48,7 +48,7 @@ void sleep_ms(unsigned int ms);
 /* --- peers --- */
 
 /* No process of a failed test is left behind: alarm() in each. */
-#define PEER_LIFE_S 20
+#define PEER_LIFE_S 60
 
 struct peer {
     pid_t pid;

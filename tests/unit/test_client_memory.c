@@ -22,6 +22,7 @@
 #include "fake_daemon.h"
 #include "sim.h"
 #include "sim_env.h"
+#include "stories.h"
 
 #define MIB (1ull << 20)
 
@@ -60,7 +61,7 @@ static void hook(struct cubiemem_instance *evicted, void *arg)
 static void open_all(bool with_hook)
 {
     struct cubiemem_options options = {.size = sizeof options, .socket = fake.path,
-                                       .timeout_ns = 5000000000};
+                                       .timeout_ns = PATIENCE_NS};
     struct cubiemem_instance_options of_instance = {.size = sizeof of_instance,
                                                     .invalidate = with_hook ? hook : NULL};
     assert_int_equal(cubiemem_connect(&options, &client), CUBIEMEM_OK);
@@ -181,11 +182,11 @@ static void test_replace_with_other_shapes(void **state)
     assert_int_equal(allocate(six, two_each, 6), CUBIEMEM_OK);
     const int64_t others[] = {4, 2, 4};
     assert_int_equal(allocate(six, others, 3), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     assert_int_equal(fake.n_given, 2);
     assert_int_equal(cubiemem_release(instance, six, 6), CUBIEMEM_OK);
     assert_int_equal(cubiemem_release(instance, six, 6), CUBIEMEM_OK); /* not held is fine */
-    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     assert_int_equal(fake.n_releases, 2);
 }
 
@@ -196,6 +197,7 @@ static void test_cycles_leak_nothing(void **state)
     open_all(false);
     assert_int_equal(allocate(six, two_each, 6), CUBIEMEM_OK);
     assert_int_equal(cubiemem_release(instance, NULL, 0), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     uint64_t reserved = n_calls("cuMemAddressReserve") - n_calls("cuMemAddressFree");
     /* A segment of the fake costs the simulated driver what it costs; the
      * library's import of it must come back. */
@@ -206,7 +208,7 @@ static void test_cycles_leak_nothing(void **state)
         assert_int_equal(allocate(six, sizes, 2), CUBIEMEM_OK);
     }
     assert_int_equal(cubiemem_release(instance, NULL, 0), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     assert_int_equal(n_calls("cuMemAddressReserve") - n_calls("cuMemAddressFree"), reserved);
     assert_int_equal(n_calls("cuMemImportFromShareableHandle") - n_calls("cuMemRelease"), kept);
     assert_int_equal(n_open_fds() - (int)fake.n_segments, before);
@@ -267,7 +269,7 @@ static void test_lost_descriptors(void **state)
     fake.lose_fds = true;
     assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_NO_FDS);
     fake.lose_fds = false;
-    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     assert_int_equal(fake.n_releases, 1);
     assert_int_equal(allocate(six, two_each, 6), CUBIEMEM_OK);
 }
@@ -289,7 +291,7 @@ static void test_every_call_fails_once(void **state)
             assert_int_equal(allocate(six, two_each, 3), CUBIEMEM_CUDA);
             assert_int_equal(cubiemem_last_error()->cu_result, 2);
             set_faults(NULL, why, sizeof why);
-            assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+            assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
             assert_int_equal(fake.n_releases, released + 1);
             for (size_t j = 0; j < fake.n_segments; j++) {
                 fake.segments[j].live = false;
@@ -531,7 +533,7 @@ static void test_fork_keeps_the_parents_memory(void **state)
     }
     waitpid(child, &status, 0);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     assert_int_equal(fake.n_releases, 0);
     assert_int_equal(fake.n_unregisters, 0);
     assert_int_equal(cubiemem_begin_work(instance), CUBIEMEM_OK);
@@ -557,7 +559,7 @@ static void test_response_of_another_member(void **state)
     write_and_check(&array, 3);
     cubiemem_response_free(response);
     cubiemem_unregister(second);
-    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     assert_int_equal(fake.n_unregisters, 1);
 }
 
@@ -584,7 +586,7 @@ static void test_allocate_from_threads(void **state)
         pthread_create(&threads[i], NULL, allocate_often, instance);
     }
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(cubiemem_ping(client, 5000000000), CUBIEMEM_OK);
+        assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     }
     for (size_t i = 0; i < 3; i++) {
         void *failed = NULL;
@@ -628,18 +630,19 @@ static void test_yield(void **state)
     fake.handler = yield_first;
     assert_int_equal(cubiemem_allocate(instance, NULL, &response), CUBIEMEM_NO_MEMORY);
     fake.handler = NULL;
-    assert_int_equal(cubiemem_ping(client, 1000000000), CUBIEMEM_OK);
+    assert_int_equal(cubiemem_ping(client, PATIENCE_NS), CUBIEMEM_OK);
     assert_int_equal(n_calls("cuMemUnmap"), unmapped + 1);
     assert_int_equal(fake.n_given, 1);
     assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_OK);
 }
 
 /* An answer that comes after the time-out is applied and waits to be taken. */
+static atomic_bool given_up;
 static bool answer_late(struct fake_daemon *daemon, const Cubiemem__ClientMessage *message)
 {
     (void)daemon;
-    if (message->allocate != NULL) {
-        usleep(400000);
+    while (message->allocate != NULL && !given_up) {
+        usleep(1000);
     }
     return false;
 }
@@ -648,17 +651,21 @@ static void test_late_answer(void **state)
 {
     (void)state;
     struct cubiemem_options options = {.size = sizeof options, .socket = fake.path,
-                                       .timeout_ns = 200000000};
+                                       .timeout_ns = 1000000000};
     struct cubiemem_response *response = NULL;
     struct cubiemem_array array = {.size = sizeof array};
     assert_int_equal(cubiemem_connect(&options, &client), CUBIEMEM_OK);
     assert_int_equal(cubiemem_register(client, "solver", NULL, &instance), CUBIEMEM_OK);
     fake.handler = answer_late;
     assert_int_equal(allocate(six, two_each, 2), CUBIEMEM_TIMEOUT);
-    usleep(400000);
+    given_up = true;
     fake.handler = NULL;
-    assert_int_equal(cubiemem_ping(client, 2000000000), CUBIEMEM_OK);
-    assert_int_equal(cubiemem_take_response(instance, &response), CUBIEMEM_OK);
+    int status = CUBIEMEM_NOT_FOUND;
+    for (int i = 0; i < 2000 && status == CUBIEMEM_NOT_FOUND; i++) {
+        usleep(10000); /* by the library's thread, in its own time */
+        status = cubiemem_take_response(instance, &response);
+    }
+    assert_int_equal(status, CUBIEMEM_OK);
     assert_int_equal(cubiemem_response_array(response, "b", &array), CUBIEMEM_OK);
     write_and_check(&array, 5);
     cubiemem_response_free(response);
@@ -687,16 +694,12 @@ static void test_long_batch(void **state)
     assert_int_equal(fake.n_allocates, 1);
 }
 
-int main(void)
+/* Each story's process has a driver of its own. */
+static int load(void **state)
 {
     int ordinal = 0;
     int (*add)(const char *, uint64_t, int *, char *, size_t);
-    sim_env_set();
-    snprintf(run_dir, sizeof run_dir, "/tmp/cubiemem-client.XXXXXX");
-    if (mkdtemp(run_dir) == NULL) {
-        return 1;
-    }
-    setenv("CUBIEMEM_RUNDIR", run_dir, 1);
+    (void)state;
     if (driver_load(DRIVER_SIM, DRIVER_PART_CUDA, run_dir, &driver, why, sizeof why) != 0) {
         fprintf(stderr, "%s\n", why);
         return 1;
@@ -709,6 +712,11 @@ int main(void)
         fprintf(stderr, "%s\n", why);
         return 1;
     }
+    return 0;
+}
+
+int main(void)
+{
 #define MEMORY_TEST(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
         MEMORY_TEST(test_six_arrays_again_without_driver_calls),
@@ -732,8 +740,14 @@ int main(void)
         MEMORY_TEST(test_late_answer),
         MEMORY_TEST(test_long_batch),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
     char command[128];
+    sim_env_set();
+    snprintf(run_dir, sizeof run_dir, "/tmp/cubiemem-client.XXXXXX");
+    if (mkdtemp(run_dir) == NULL) {
+        return 1;
+    }
+    setenv("CUBIEMEM_RUNDIR", run_dir, 1);
+    int failed = stories_run(tests, sizeof tests / sizeof tests[0], load, NULL);
     snprintf(command, sizeof command, "rm -rf %s", run_dir);
     return system(command) != 0 || failed != 0;
 }

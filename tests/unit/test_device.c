@@ -19,6 +19,7 @@
 #include "cubiemem.h"
 #include "fake_driver.h"
 #include "sim_env.h"
+#include "stories.h"
 
 #define MIB (1ull << 20)
 #define N(array) (sizeof(array) / sizeof((array)[0]))
@@ -289,5 +290,5 @@ int main(void)
                                         remove_run_dir),
     };
     sim_env_set();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return stories_run(tests, sizeof(tests) / sizeof(tests[0]), NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "sim_world.h"
+#include "stories.h"
 
 static int (*set_faults)(const char *faults, char *why, size_t why_size);
 static uint64_t (*calls)(const char *symbol);
@@ -94,9 +95,9 @@ static void test_the_device_is_lost_at_its_time(void **state)
     int count;
 
     (void)state;
-    order("lose@100ms");
+    order("lose@1s");
     CU_OK(create());
-    sleep_ms(120);
+    sleep_ms(1020);
     assert_int_equal(create(), CUDA_ERROR_DEVICE_UNAVAILABLE);
     assert_int_equal(sim.cuDeviceGetCount(&count), CUDA_ERROR_DEVICE_UNAVAILABLE);
     assert_int_equal(sim.nvmlDeviceGetMemoryInfo(NULL, &memory), 15);
@@ -181,5 +182,6 @@ int main(int argc, char **argv)
     };
     int status = peer_main(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
 
-    return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return status >= 0 ? status
+                       : stories_run(tests, sizeof(tests) / sizeof(tests[0]), NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "sim_world.h"
+#include "stories.h"
 
 #define PEER_OK(call)                                                                              \
     do {                                                                                           \
@@ -369,22 +370,29 @@ static void test_a_live_holder_gives_back_in_spite_of_its_child(void **state)
     CUdeviceptr address;
     pid_t child;
     int status;
+    int ends[2];
 
     (void)state;
     sim_context();
     address = sim_map(handle, 8 * MIB);
     close(fd);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
     child = fork();
     if (child == 0) {
         alarm(PEER_LIFE_S);
+        peer_say(ends[1], 'c', -1);
         pause();
         _exit(0);
     }
+    /* Until it runs, it holds what it is about to close. */
+    assert_int_equal(peer_hear(ends[0], NULL), 'c');
     sim_unmap(address, 8 * MIB);
     CU_OK(sim.cuMemRelease(handle));
     assert_true(sim_used_becomes(0)); /* the child has to come to run, and lets go */
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
+    close(ends[0]);
+    close(ends[1]);
     sim_context_end();
 }
 
@@ -598,5 +606,6 @@ int main(int argc, char **argv)
     };
     int status = peer_main(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
 
-    return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return status >= 0 ? status
+                       : stories_run(tests, sizeof(tests) / sizeof(tests[0]), NULL, NULL);
 }

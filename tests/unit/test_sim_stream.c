@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "sim_world.h"
+#include "stories.h"
 
 #define MS ((uint64_t)1000000)
 
@@ -68,6 +69,27 @@ static uint64_t word_at(size_t offset)
     return __atomic_load_n((uint64_t *)(uintptr_t)(memory + offset), __ATOMIC_SEQ_CST);
 }
 
+/* A stream under hold() stands still until let_go(), however long its caller takes. */
+#define HOLD (3 * MIB)
+
+static void hold(CUstream stream)
+{
+    CU_OK(sim.cuStreamWaitValue64(stream, memory + HOLD, 1, CU_STREAM_WAIT_VALUE_GEQ));
+}
+
+static void let_go(void)
+{
+    __atomic_store_n((uint64_t *)(uintptr_t)(memory + HOLD), 1, __ATOMIC_SEQ_CST);
+}
+
+static bool byte_becomes(size_t offset, unsigned char value)
+{
+    for (unsigned int ms = 0; ms < 20000 && byte_at(offset) != value; ms += 10) {
+        sleep_ms(10);
+    }
+    return byte_at(offset) == value;
+}
+
 static void note_byte(void *seen)
 {
     *(unsigned char *)seen = byte_at(0);
@@ -79,7 +101,7 @@ static void test_a_stream_keeps_its_order(void **state)
     unsigned char seen[2] = {99, 99};
 
     (void)state;
-    CU_OK(sim.simDelay(stream, 30 * MS));
+    hold(stream);
     CU_OK(sim.cuMemsetD8Async(memory, 1, MIB, stream));
     CU_OK(sim.cuLaunchHostFunc(stream, note_byte, &seen[0]));
     CU_OK(sim.cuMemsetD8Async(memory, 2, MIB, stream));
@@ -89,6 +111,7 @@ static void test_a_stream_keeps_its_order(void **state)
     CU_OK(sim.cuMemcpyAsync(memory + 2 * MIB, memory, MIB, stream));
     assert_int_equal(sim.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     assert_int_equal(byte_at(0), 0);
+    let_go();
     CU_OK(sim.cuStreamSynchronize(stream));
     CU_OK(sim.cuStreamQuery(stream));
     assert_int_equal(seen[0], 1);
@@ -108,12 +131,13 @@ static void test_an_event_orders_two_streams(void **state)
     (void)state;
     CU_OK(sim.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CU_OK(sim.cuEventQuery(event));
-    CU_OK(sim.simDelay(first, 50 * MS));
+    hold(first);
     CU_OK(sim.cuMemsetD8Async(memory, 1, 4096, first));
     CU_OK(sim.cuEventRecord(event, first));
     CU_OK(sim.cuStreamWaitEvent(second, event, 0));
     CU_OK(sim.cuMemsetD8Async(memory, 2, 4096, second));
     assert_int_equal(sim.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    let_go();
     CU_OK(sim.cuEventSynchronize(event));
     CU_OK(sim.cuStreamSynchronize(second));
     assert_int_equal(byte_at(0), 2);
@@ -132,7 +156,7 @@ static void test_the_legacy_stream_waits_for_blocking_streams_alone(void **state
     CUstream apart = new_stream(CU_STREAM_NON_BLOCKING);
 
     (void)state;
-    CU_OK(sim.simDelay(apart, 400 * MS));
+    hold(apart);
     CU_OK(sim.simDelay(blocking, 40 * MS));
     CU_OK(sim.cuMemsetD8Async(memory, 1, 4096, blocking));
     CU_OK(sim.cuMemsetD8Async(memory, 2, 4096, NULL));
@@ -142,6 +166,7 @@ static void test_the_legacy_stream_waits_for_blocking_streams_alone(void **state
     assert_int_equal(byte_at(1), 3);
     CU_OK(sim.cuStreamSynchronize(CU_STREAM_LEGACY));
     assert_int_equal(sim.cuStreamQuery(apart), CUDA_ERROR_NOT_READY);
+    let_go();
     CU_OK(sim.cuCtxSynchronize());
     CU_OK(sim.cuStreamQuery(apart));
     CU_OK(sim.cuStreamDestroy(apart));
@@ -167,11 +192,12 @@ static void test_each_thread_has_a_default_stream_of_its_own(void **state)
 
     (void)state;
     CU_OK(sim.cuCtxGetCurrent(&context));
-    CU_OK(sim.simDelay(CU_STREAM_PER_THREAD, 300 * MS));
+    hold(CU_STREAM_PER_THREAD);
     assert_int_equal(pthread_create(&thread, NULL, use_own_stream, context), 0);
     pthread_join(thread, &result);
     assert_null(result);
     assert_int_equal(sim.cuStreamQuery(CU_STREAM_PER_THREAD), CUDA_ERROR_NOT_READY);
+    let_go();
     CU_OK(sim.cuStreamSynchronize(CU_STREAM_PER_THREAD));
 }
 
@@ -221,9 +247,10 @@ static void test_registered_host_memory_is_written_in_order(void **state)
                      CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     CU_OK(sim.cuMemHostGetDevicePointer(&device, page, 0));
     assert_int_equal(device, (uintptr_t)page);
-    CU_OK(sim.simDelay(stream, 30 * MS));
+    hold(stream);
     CU_OK(sim.cuStreamWriteValue64(stream, device, 8, 0));
     assert_int_equal(__atomic_load_n(page, __ATOMIC_SEQ_CST), 0);
+    let_go();
     CU_OK(sim.cuStreamSynchronize(stream));
     assert_int_equal(__atomic_load_n(page, __ATOMIC_SEQ_CST), 8);
     CU_OK(sim.cuStreamWaitValue64(stream, device + 8, 1, CU_STREAM_WAIT_VALUE_EQ));
@@ -261,7 +288,10 @@ static void test_copies_cross_between_host_and_device(void **state)
 
 /* --- the dead --- */
 
-/* Maps what it is given and queues a late write of it. */
+#define WRITERS_OWN (2 * MIB)
+
+/* Maps what it is given and queues a write of it, behind the word that lets it go. What it
+ * makes itself shows how long its engine lives. */
 static int run_writer(int fd)
 {
     CUmemGenericAllocationHandle handle;
@@ -275,8 +305,9 @@ static int run_writer(int fd)
     }
     handle = sim_import(passed);
     address = sim_map(handle, 4 * MIB);
+    sim_create(WRITERS_OWN);
     PEER_OK(sim.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    PEER_OK(sim.simDelay(stream, 150 * MS));
+    PEER_OK(sim.cuStreamWaitValue64(stream, address + HOLD, 1, CU_STREAM_WAIT_VALUE_GEQ));
     PEER_OK(sim.cuMemsetD8Async(address, 0x5a, 4 * MIB, stream));
     if (getenv("WITH_CHILD") && fork() == 0) {
         alarm(PEER_LIFE_S);
@@ -304,13 +335,13 @@ static struct peer start_writer(const char *setting)
 
 static void test_a_killed_writers_late_write_lands(void **state)
 {
-    struct peer writer = start_writer(NULL);
+    struct peer writer = start_writer("CUBIEMEM_SIM_FAULTS=linger@60s");
 
     (void)state;
     peer_kill(&writer);
     assert_int_equal(byte_at(4 * MIB - 1), 0);
-    sleep_ms(300);
-    assert_int_equal(byte_at(4 * MIB - 1), 0x5a);
+    let_go();
+    assert_true(byte_becomes(4 * MIB - 1, 0x5a));
 }
 
 static void test_a_writers_work_ends_with_its_family(void **state)
@@ -319,7 +350,9 @@ static void test_a_writers_work_ends_with_its_family(void **state)
 
     (void)state;
     peer_kill(&writer);
-    sleep_ms(300);
+    assert_true(sim_used_becomes(4));
+    let_go();
+    sleep_ms(50);
     assert_int_equal(byte_at(0), 0);
 }
 
@@ -334,8 +367,10 @@ static void test_a_writers_work_goes_on_while_its_child_lives(void **state)
     unsetenv("WITH_CHILD");
     talk = dup(writer.fd);
     peer_kill(&writer);
-    sleep_ms(300);
-    assert_int_equal(byte_at(0), 0x5a);
+    sleep_ms(50);
+    assert_int_equal(sim_used(), 6);
+    let_go();
+    assert_true(byte_becomes(4 * MIB - 1, 0x5a));
     peer_say(talk, 'e', -1);
     close(talk);
 }
@@ -414,11 +449,12 @@ static void test_work_on_unmapped_memory_fails_the_context(void **state)
     CUdeviceptr address = sim_map(handle, 2 * MIB);
 
     (void)state;
-    CU_OK(sim.simDelay(stream, 50 * MS));
+    hold(stream);
     CU_OK(sim.cuMemsetD8Async(address, 1, 2 * MIB, stream));
     sim_unmap(address, 2 * MIB);
     CU_OK(sim.cuMemRelease(handle));
     assert_int_equal(sim_used(), 4);
+    let_go();
     assert_int_equal(sim.cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_int_equal(sim.cuMemsetD8Async(memory, 1, 1, stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     CU_OK(sim.cuStreamDestroy(stream));
@@ -531,5 +567,6 @@ int main(int argc, char **argv)
     };
     int status = peer_main(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
 
-    return status >= 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+    return status >= 0 ? status
+                       : stories_run(tests, sizeof(tests) / sizeof(tests[0]), NULL, NULL);
 }
