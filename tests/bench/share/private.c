@@ -65,8 +65,8 @@ static int private_take(struct holder *holder, const struct share_load *load, st
     struct grant grant;
     size_t free_size, total;
 
-    if (holder_check(holder, holder->card.driver.cuMemGetInfo(&free_size, &total),
-                     "cuMemGetInfo") < 0) {
+    if (holder_check(holder, holder->card.driver.cuMemGetInfo(&free_size, &total), "cuMemGetInfo") <
+        0) {
         return -1;
     }
     uint64_t room = free_size + pool_size(holder);
