@@ -25,7 +25,6 @@
 #define N_KILLS 200
 #define KILL_WITHIN_US 60000 /* a script takes about 40 ms */
 #define N_SHORT 1000
-#define RSS_SLACK_KIB 2048
 
 static struct harness harness;
 static struct watch watch;
