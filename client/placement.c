@@ -10,7 +10,7 @@
 
 bool placements_init(struct placements *list, size_t n)
 {
-    list->items = calloc(n + 1, sizeof *list->items);
+    *list = (struct placements){.items = calloc(n + 1, sizeof *list->items)};
     list->n = list->items != NULL ? n : 0;
     return list->items != NULL;
 }
