@@ -77,7 +77,8 @@ static void expect_served(struct player *other, uint64_t size)
                other->role.name);
         pause_us(2000);
     }
-    expect(measure_now_ns() - start_ns < SERVED_WITHIN_NS, "%s was served too late", other->role.name);
+    expect(measure_now_ns() - start_ns < SERVED_WITHIN_NS, "%s was served too late",
+           other->role.name);
     expect(player_do(other, &(struct player_order){.what = PLAYER_RELEASE}).status == CUBIEMEM_OK,
            "release");
 }
