@@ -179,7 +179,7 @@ endif
 # A change of the knobs rebuilds; a plain `make` after it does not. What only the
 # templates hold has a stamp of its own.
 knobs := $(CC) $(all_cppflags) $(all_cflags) $(all_ldflags) $(NVCC) $(NVCC_ARCH) $(CUDA_LIB)
-places := $(VERSION) $(prefix) $(sbindir) $(libdir) $(includedir)
+places := $(VERSION) $(prefix) $(sbindir) $(libdir) $(includedir) $(docdir)
 quoted = '$(subst ','\'',$(1))'
 stamp = @mkdir -p $(@D); printf '%s\n' $(quoted) | cmp -s - $@ || printf '%s\n' $(quoted) > $@
 $(BUILD)/knobs: FORCE
@@ -254,6 +254,7 @@ $(stage)/pkfit: $(call obj,client/examples/pkfit/main.c) $(libpkfit) $(libshared
 	$(link) -L$(stage) -lcubiemem -lm $(cudart)
 
 template = $(call say,GEN,$@)sed -e 's|@prefix@|$(prefix)|' -e 's|@sbindir@|$(sbindir)|' \
+	-e 's|@docdir@|$(docdir)|' \
 	-e 's|@libdir@|$(patsubst $(prefix)/%,$${prefix}/%,$(libdir))|' \
 	-e 's|@includedir@|$(patsubst $(prefix)/%,$${prefix}/%,$(includedir))|' \
 	-e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -439,7 +440,7 @@ clean: ## remove build/
 	$(Q)rm -rf build compile_commands.json
 help: ## this list
 	@sed -n 's/^\([a-z][a-z_.-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 26
-	@echo '  Knobs: SAN=asan|tsan COV=1 WERROR=1 V=1 CC=clang DEVICE=cuda:0 TESTS= RUNNER= FUZZ_TIME='
+	@echo '  Knobs: SAN=asan|tsan COV=1 WERROR=1 V=1 CC=clang DEVICE=cuda:0 TESTS= RUNNER= BENCH= SHARE= FUZZ_TIME='
 	@echo '         CFLAGS= LDFLAGS= CUDA_HOME= NVCC= prefix= DESTDIR= BUILD='
 version: ## print the version
 	@echo $(VERSION)
