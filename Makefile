@@ -317,7 +317,7 @@ check-corpus: $(fuzz_replays) ## replay the saved fuzzing inputs
 check-gpu: ## what needs a GPU; compiles nothing (`make stage` does)
 	$(Q)tests/gpu/run $(BUILD)
 
-.PHONY: check-headers check-exports check-source
+.PHONY: check-headers check-exports check-source check-install
 check-headers: $(gen)/cubiemem.pb-c.h ## every header compiles alone; the public one also as C++
 	$(Q)CC='$(CC)' tests/support/check_headers.sh '$(CUDA_INCLUDE)' \
 		'$(all_cppflags) $(test_paths) $(warnings)' $(headers)
@@ -325,6 +325,8 @@ check-exports: $(libshared) $(libstatic) ## the libraries export what cubiemem.h
 	$(Q)tests/support/check_exports.sh $(libshared) $(libstatic) $(SONAME)
 check-source: ## who may include whom; functions that are not used here
 	$(Q)tests/support/check_map.sh && tests/support/check_banned.sh
+check-install: all ## install into a scratch folder: the unit, the README's program, uninstall
+	+$(Q)tests/support/check_install.sh '$(MAKE)' '$(CC)' $(BUILD)
 
 .PHONY: soak
 soak: all $(BUILD)/tests/soak/soak ## many clients at random for SOAK_SECONDS (600); books that balance
