@@ -296,11 +296,20 @@ static bool snapshot(struct owner *owner, size_t k, struct control_stream **word
     return found;
 }
 
+/* An eighth of the time waited so far: what is seen late is little beside what was
+ * waited for, and long work is not looked at often. */
+static int64_t wait_pause(int64_t waited_ns)
+{
+    int64_t pause = waited_ns / 8;
+    pause = pause > WAIT_FIRST_NS ? pause : WAIT_FIRST_NS;
+    return pause < WAIT_LONGEST_NS ? pause : WAIT_LONGEST_NS;
+}
+
 int marks_wait(struct owner *owner, int64_t deadline)
 {
     struct control_stream *words;
     uint64_t value;
-    int64_t pause = WAIT_FIRST_NS;
+    int64_t begun = clock_now_ns();
     int64_t next_probe = 0;
     for (size_t k = 0; snapshot(owner, k, &words, &value); k++) {
         while (atomic_load(&words->completed) < value) {
@@ -316,8 +325,8 @@ int marks_wait(struct owner *owner, int64_t deadline)
                 }
                 next_probe = now + PROBE_EVERY_NS;
             }
+            int64_t pause = wait_pause(now - begun);
             clock_sleep(pause < deadline - now ? pause : deadline - now);
-            pause = pause * 2 < WAIT_LONGEST_NS ? pause * 2 : WAIT_LONGEST_NS;
         }
     }
     return CUBIEMEM_OK;

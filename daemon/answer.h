@@ -14,6 +14,17 @@
 #include "cubiemem.pb-c.h"
 #include "session.h"
 
+/* Room for the envelope, a Result and the figures of a response in each part. */
+#define ANSWER_PART_SIZE (PACKET_MAX_SIZE - 2048)
+
+/* The request of this id (0: none) has its answer. */
+static inline void answer_ended(struct session *session, uint64_t request_id)
+{
+    if (request_id != 0) {
+        session_request_ended(session);
+    }
+}
+
 /* A Result of a status and one line of text; no figures. text may be NULL. */
 void answer_status(struct session *session, uint64_t request_id, int status, const char *text);
 /* A refused Hello: there is no session yet, and will be none. */

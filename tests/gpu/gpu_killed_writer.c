@@ -1,7 +1,7 @@
 /*
  * gpu_killed_writer - the queued work of a killed client never reaches the next tenant
  *
- *   gpu_killed_writer [ROUNDS [SIZE]]      10, 2GiB (simulated: 16MiB)
+ *   gpu_killed_writer [ROUNDS [SIZE]]      10, 2GiB (simulated: 3, 16MiB)
  *
  * A client takes memory, queues work that writes a pattern over it again and again,
  * forks a child that inherits the device and stays alive, and is SIGKILLed. The child
@@ -9,6 +9,9 @@
  * as it becomes available, first beside the living child, then the dead client's own
  * bytes once it is gone, writes a pattern of its own, and looks at every word 0.3 s later: none
  * may be foreign (DESIGN 3.3).
+ *
+ * Then 20 rounds more under load: two other clients take memory, write it, check it
+ * and give it back, over and over.
  *
  * The test can fail: with a daemon that lends again at hang-up (cubiememd-seams, built
  * for this alone, where the stage has it) the same story must find foreign words.
@@ -19,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +40,10 @@
 #define WATCH_NS    300000000
 #define PATIENCE_MS 30000
 
+#define N_LOADED_ROUNDS 20
+#define N_LOADERS       2
+#define LOADER_WORD     0x10ad1deau
+
 #define N_WRITES       900 /* on a GPU: some 0.6 s of 2 GiB, and no more than a stream takes */
 #define N_GATED_WRITES 200
 #define N_SIM_WRITES   100 /* with a pause behind each */
@@ -46,6 +54,7 @@ struct plan {
     uint64_t size;             /* bytes that the writer holds */
     uint64_t beside_child;     /* bytes that the next tenant takes while the child lives */
     bool refused_beside_child; /* the writer's own bytes must not be had then */
+    uint64_t load_size;        /* that each loader takes at a time; 0: none run */
     volatile uint64_t *gate;   /* shared by all: not 0 lets the rest of the work run */
 };
 
@@ -204,6 +213,61 @@ static uint64_t tenant_watches(const struct role *next, const struct plan *plan,
     return n_foreign;
 }
 
+/* ------------------------------------------------------------------ the load */
+
+/* Takes, writes, checks, gives back, until the leader says a word. */
+static void loader_run(int fd, const void *argument)
+{
+    const struct plan *plan = argument;
+    struct cubiemem_array array;
+    struct tenant tenant;
+    struct card card;
+    uint64_t n_foreign = 0, n_taken = 0;
+    char word;
+
+    tenant_open(plan->harness, "loader", 0, &tenant);
+    card_open(plan->harness, &card);
+    card_use(&card);
+    while (recv(fd, &word, 1, MSG_DONTWAIT) != 1) {
+        if (tenant_try(&tenant, plan->load_size, &array) != CUBIEMEM_OK) {
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            continue;
+        }
+        CUdeviceptr at = (CUdeviceptr)array.pointer;
+        card_fill(&card, at, array.nbytes, LOADER_WORD);
+        n_foreign += card_count_foreign(&card, at, array.nbytes, LOADER_WORD, NULL);
+        n_taken++;
+        tenant_release(&tenant);
+    }
+    expect(n_foreign == 0, "%" PRIu64 " foreign words in a loader's memory", n_foreign);
+    role_tell(fd, &n_taken, sizeof(n_taken));
+    tenant_close(&tenant);
+    card_close(&card);
+}
+
+static void loaders_start(const struct plan *plan, struct role loaders[N_LOADERS])
+{
+    for (int i = 0; plan->load_size > 0 && i < N_LOADERS; i++) {
+        role_start(&loaders[i], "loader", loader_run, plan);
+    }
+}
+
+static void loaders_finish(const struct plan *plan, struct role loaders[N_LOADERS])
+{
+    uint64_t n_taken = 0, n_all = 0;
+
+    for (int i = 0; plan->load_size > 0 && i < N_LOADERS; i++) {
+        role_tell(loaders[i].fd, "e", 1);
+        role_hear(loaders[i].fd, &n_taken, sizeof(n_taken));
+        role_finish(&loaders[i]);
+        n_all += n_taken;
+    }
+    if (plan->load_size > 0) {
+        printf("meanwhile %" PRIu64 " times memory was taken, written and given back\n", n_all);
+        expect(n_all > 0, "there was no load");
+    }
+}
+
 /* ------------------------------------------------------------------ the story */
 
 static uint64_t round_run(const struct plan *plan)
@@ -232,10 +296,12 @@ static unsigned int rounds_run(const char *device, const struct harness_options 
                                struct plan *plan, unsigned int n_rounds)
 {
     unsigned int n_foreign_rounds = 0;
+    struct role loaders[N_LOADERS];
     struct harness harness;
 
     harness_start(device, options, &harness);
     plan->harness = &harness;
+    loaders_start(plan, loaders);
     for (unsigned int i = 0; i < n_rounds; i++) {
         uint64_t n_foreign = round_run(plan);
         n_foreign_rounds += n_foreign > 0;
@@ -243,6 +309,7 @@ static unsigned int rounds_run(const char *device, const struct harness_options 
                options->program != NULL ? options->program : "cubiememd", i + 1, n_foreign);
         fflush(stdout);
     }
+    loaders_finish(plan, loaders);
     harness_stop(&harness);
     return n_foreign_rounds;
 }
@@ -274,6 +341,20 @@ int main(int argc, char **argv)
         .size = size, .beside_child = size / 2, .refused_beside_child = true, .gate = gate};
     unsigned int n_foreign = rounds_run(device, &real, &plan, n_rounds);
     expect(n_foreign == 0, "foreign words in %u of %u rounds", n_foreign, n_rounds);
+
+    char loaded_budget[32];
+    plan.load_size = size / 16;
+    snprintf(loaded_budget, sizeof(loaded_budget), "%" PRIu64 "MiB",
+             (size + size / 2 + N_LOADERS * plan.load_size) / MIB);
+    /* Passive: the loaders' equal shares would not leave the writer its size. */
+    const char *const loaded_arguments[] = {"--budget", loaded_budget, "--mode", "passive", NULL};
+    const struct harness_options loaded = {.arguments = loaded_arguments};
+    if (argc == 1) {
+        n_rounds = N_LOADED_ROUNDS;
+    }
+    n_foreign = rounds_run(device, &loaded, &plan, n_rounds);
+    expect(n_foreign == 0, "foreign words in %u of %u rounds under load", n_foreign, n_rounds);
+    plan.load_size = 0;
 
     if (!harness_stage_path("cubiememd-seams", seams, sizeof(seams))) {
         printf("the other way round: left out, no cubiememd-seams beside this program\n");

@@ -32,9 +32,9 @@
 #include "role.h"
 #include "tenant.h"
 
-#define MIB ((uint64_t)1 << 20)
+#define MIB        ((uint64_t)1 << 20)
 #define MOST_CALLS 400 /* of a kind that one attempt makes */
-#define CLEAN_MS 10000
+#define CLEAN_MS   10000
 #define INTERPOSED __attribute__((visibility("default")))
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -402,7 +402,7 @@ static void accept_client(struct fake_daemon *fake)
 static void *run(void *arg)
 {
     struct fake_daemon *fake = arg;
-    uint8_t *data = malloc(PACKET_MAX_SIZE);
+    uint8_t *data = fake->packet = malloc(PACKET_MAX_SIZE);
     for (;;) {
         struct pollfd fds[] = {{fake->stop, POLLIN, 0}, {fake->listener, POLLIN, 0},
                                {fake->socket, POLLIN, 0}};

@@ -40,6 +40,7 @@ struct fake_daemon {
     int listener, stop;
     _Atomic int socket;
     pthread_t thread;
+    uint8_t *packet; /* the thread's; a forked child has to find it, too, for valgrind */
     fake_handler_fn *_Atomic handler;
     void *arg;
 

@@ -148,6 +148,10 @@ static void lost_descriptors_are_said(void **state)
 {
     struct pair *pair = *state;
     struct fdset out = FDSET_INIT, in = FDSET_INIT;
+    const char *runner = getenv("RUNNER");
+    if (runner != NULL && strstr(runner, "valgrind") != NULL) {
+        skip(); /* it has a limit of its own in the place of RLIMIT_NOFILE */
+    }
     assert_true(fdset_dup(&out, pair->ends[0]));
     assert_true(fdset_dup(&out, pair->ends[0]));
     assert_int_equal(packet_send(pair->ends[0], "x", 1, &out, 0), PACKET_OK);

@@ -25,12 +25,12 @@
 #include "role.h"
 #include "tally.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define GIB ((uint64_t)1 << 30)
-#define WANTED_TIMES 2.2 /* the budget, all processes together */
-#define CONTEXT_SIZE (640 * MIB) /* what the daemon allows for one on a GPU */
-#define SYNTHETIC_RUN 1024 /* bytes of one run in each of its arrays */
-#define PKFIT_OBSERVATIONS 11 /* of every subject of theoph.csv */
+#define MIB                ((uint64_t)1 << 20)
+#define GIB                ((uint64_t)1 << 30)
+#define WANTED_TIMES       2.2         /* the budget, all processes together */
+#define CONTEXT_SIZE       (640 * MIB) /* what the daemon allows for one on a GPU */
+#define SYNTHETIC_RUN      1024        /* bytes of one run in each of its arrays */
+#define PKFIT_OBSERVATIONS 11          /* of every subject of theoph.csv */
 
 struct options {
     uint32_t n_processes;

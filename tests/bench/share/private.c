@@ -65,8 +65,8 @@ static int private_take(struct holder *holder, const struct share_load *load, st
     struct grant grant;
     size_t free_size, total;
 
-    if (holder_check(holder, holder->card.driver.cuMemGetInfo(&free_size, &total),
-                     "cuMemGetInfo") < 0) {
+    if (holder_check(holder, holder->card.driver.cuMemGetInfo(&free_size, &total), "cuMemGetInfo") <
+        0) {
         return -1;
     }
     uint64_t room = free_size + pool_size(holder);
@@ -114,9 +114,14 @@ int private_open(struct holder *holder_p, const struct share_task *task)
 
     *holder_p = (struct holder){.ops = &ops};
     card_open(task->harness, &holder_p->card);
-    card_use(&holder_p->card);
-    if (holder_check(holder_p, holder_p->card.driver.cuStreamCreate(&holder_p->stream, 1),
-                     "cuStreamCreate") < 0) { /* 1: non-blocking */
+    struct card *card = &holder_p->card;
+    const struct driver *driver = &card->driver;
+    /* Even the context may find no memory left: who came before took it all. */
+    if (holder_check(holder_p, driver->cuDevicePrimaryCtxRetain(&card->context, card->device),
+                     "cuDevicePrimaryCtxRetain") < 0 ||
+        holder_check(holder_p, driver->cuCtxSetCurrent(card->context), "cuCtxSetCurrent") < 0 ||
+        holder_check(holder_p, driver->cuStreamCreate(&holder_p->stream, 1), /* non-blocking */
+                     "cuStreamCreate") < 0) {
         card_close(&holder_p->card);
         return -1;
     }

@@ -13,8 +13,8 @@
 #include "card.h"
 #include "harness.h"
 
-#define SHARE_BATCHES 3
-#define SHARE_ARRAYS 2
+#define SHARE_BATCHES     3
+#define SHARE_ARRAYS      2
 #define SHARE_GRANULARITY ((uint64_t)2 << 20) /* bytes; what the driver hands out at least */
 
 enum share_way {
@@ -30,8 +30,8 @@ struct share_load {
 };
 
 struct share_batch {
-    uint32_t done;   /* 1, or 0: it failed */
-    uint32_t wrong;  /* 1: the results are not what they have to be */
+    uint32_t done;  /* 1, or 0: it failed */
+    uint32_t wrong; /* 1: the results are not what they have to be */
     uint64_t chunks;
     uint64_t bytes;  /* of the arrays held at a time */
     uint64_t answer; /* what came out; the same whichever way it went */
@@ -50,8 +50,8 @@ struct share_task {
     const struct harness *harness;
     struct share_load load;
     enum share_way way;
-    uint32_t number;  /* of the process, from 0 */
-    int64_t wait_ns;  /* lent: for memory */
+    uint32_t number; /* of the process, from 0 */
+    int64_t wait_ns; /* lent: for memory */
 };
 
 /* A role_fn(): says one byte when it is ready, begins when it hears one, reports. */

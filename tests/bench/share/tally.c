@@ -14,7 +14,7 @@
 
 #include "measure.h"
 
-#define WANTED_UNEVEN 1.5
+#define WANTED_UNEVEN         1.5
 #define WANTED_AGAINST_SERIAL 1.05
 
 static uint32_t n_done(const struct share_report *report)
@@ -146,9 +146,8 @@ static void print_scenes(struct tally *tally, uint32_t n_batches)
         char failed[24];
         snprintf(failed, sizeof(failed), "%u of %u", scene->n_failed, n_batches);
         printf("  %-36s %10s %11.2fx %10.2f %8.2f s %8ju %5ju MiB\n", names[s], failed,
-               scene->slow_worst, scene->uneven,
-               measure_median(scene->makespan_s, tally->n_rounds), (uintmax_t)scene->chunks,
-               (uintmax_t)(scene->peak >> 20));
+               scene->slow_worst, scene->uneven, measure_median(scene->makespan_s, tally->n_rounds),
+               (uintmax_t)scene->chunks, (uintmax_t)(scene->peak >> 20));
     }
     for (int s = 0; s < N_SCENES; s++) {
         if (tally->scenes[s].why[0] != '\0') {

@@ -14,10 +14,10 @@
 #include "outcome.h"
 #include "role.h"
 
-#define SAMPLE_MS 3
+#define SAMPLE_MS         3
 #define LEAST_PATIENCE_MS 600000
-#define FREE_AGAIN_MS 20000
-#define SLACK ((uint64_t)64 << 20) /* bytes that may differ on a real card at rest */
+#define FREE_AGAIN_MS     20000
+#define SLACK             ((uint64_t)64 << 20) /* bytes that may differ on a real card at rest */
 
 /* ------------------------------------------------------------------------ layout */
 

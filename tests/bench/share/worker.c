@@ -96,8 +96,8 @@ static int synthetic_batch(struct holder *holder, const struct share_load *load,
 static void synthetic_run(const struct share_task *task, struct share_report *report)
 {
     struct holder holder;
-    int opened = task->way == SHARE_LENT ? lent_holder_open(&holder, task)
-                                         : private_open(&holder, task);
+    int opened =
+        task->way == SHARE_LENT ? lent_holder_open(&holder, task) : private_open(&holder, task);
 
     if (opened < 0) {
         snprintf(report->why, sizeof(report->why), "%s", holder.why);
@@ -191,9 +191,9 @@ static int private_evaluate(struct evaluator *evaluator, const struct pk_subject
         return -1;
     }
     *best_p = best;
-    *cost_p = (struct batch_cost){
-        share_chunks(own->load.runs, grant.chunk_length),
-        grant.chunk_length * (own->load.run_size[0] + own->load.run_size[1])};
+    *cost_p =
+        (struct batch_cost){share_chunks(own->load.runs, grant.chunk_length),
+                            grant.chunk_length * (own->load.run_size[0] + own->load.run_size[1])};
     return 0;
 }
 
