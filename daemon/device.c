@@ -420,7 +420,7 @@ static int segment_fill(struct device *device, uint64_t size, struct segment *se
 
     *result_p = driver->cuMemCreate(&segment->handle, size, &device->prop, 0);
     if (*result_p != CUDA_SUCCESS) {
-        return device_status(*result_p);
+        return fds_are_short() ? CUBIEMEM_NO_FDS : device_status(*result_p);
     }
     *result_p = driver->cuMemExportToShareableHandle(&fd, segment->handle,
                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
