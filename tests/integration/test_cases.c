@@ -25,7 +25,6 @@
 #define GRANULE (2 * MIB)
 #define N_CYCLES 5000
 #define N_ROUNDS 1000
-#define RSS_SLACK_KIB 2048
 
 static struct harness harness;
 static struct watch watch;

@@ -21,11 +21,15 @@
 #include "watch.h"
 
 #define MIB ((uint64_t)1 << 20)
-#define SECOND_NS ((uint64_t)1000000000)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SERVED_WITHIN_S 10 /* what a sanitizer costs is not the daemon's */
+#else
+#define SERVED_WITHIN_S 1
+#endif
+#define SERVED_WITHIN_NS ((uint64_t)SERVED_WITHIN_S * 1000000000)
 #define N_KILLS 200
 #define KILL_WITHIN_US 60000 /* a script takes about 40 ms */
 #define N_SHORT 1000
-#define RSS_SLACK_KIB 2048
 
 static struct harness harness;
 static struct watch watch;
@@ -69,11 +73,11 @@ static void expect_served(struct player *other, uint64_t size)
     while ((status = player_take(other, size)) != CUBIEMEM_OK) {
         expect(status == CUBIEMEM_UNCHUNKABLE_TOO_LARGE || status == CUBIEMEM_NO_MEMORY, "%s: %s",
                other->role.name, cubiemem_status_name(status));
-        expect(measure_now_ns() - start_ns < SECOND_NS, "%s is not served within 1 s",
+        expect(measure_now_ns() - start_ns < SERVED_WITHIN_NS, "%s is not served in time",
                other->role.name);
         pause_us(2000);
     }
-    expect(measure_now_ns() - start_ns < SECOND_NS, "%s was served too late", other->role.name);
+    expect(measure_now_ns() - start_ns < SERVED_WITHIN_NS, "%s was served too late", other->role.name);
     expect(player_do(other, &(struct player_order){.what = PLAYER_RELEASE}).status == CUBIEMEM_OK,
            "release");
 }
@@ -288,7 +292,7 @@ static void short_lives(int fd, const void *argument)
     (void)argument;
     for (int i = 0; i < N_SHORT; i++) {
         struct cubiemem_client *client = harness_connect(&harness, NULL);
-        must(cubiemem_ping(client, 5 * (int64_t)SECOND_NS), "ping");
+        must(cubiemem_ping(client, 5000000000), "ping");
         cubiemem_close(client);
     }
 }

@@ -57,6 +57,7 @@ static const char *const kind_names[N_KINDS] = {
 
 static atomic_size_t until_failure[N_KINDS]; /* 0: none */
 
+#if OWNS_MALLOC
 static bool fails(enum kind kind)
 {
     size_t left = atomic_load(&until_failure[kind]);
@@ -66,7 +67,6 @@ static bool fails(enum kind kind)
     return left == 1;
 }
 
-#if OWNS_MALLOC
 /* NULL, as malloc(3) says it. */
 static void *no_memory(void)
 {

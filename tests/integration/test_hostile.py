@@ -356,7 +356,7 @@ class HostileTest(DaemonCase):
         before = self.daemon.cpu_seconds()
         for _ in range(5):
             self.status()
-        self.assertLess(self.daemon.cpu_seconds() - before, 0.5)
+        self.assertLess(self.daemon.cpu_seconds() - before, 5 if os.environ.get("SAN") else 0.5)
 
     def test_requests_that_want_no_answer_get_none(self):
         client = self.connect()
