@@ -179,7 +179,7 @@ endif
 # A change of the knobs rebuilds; a plain `make` after it does not. What only the
 # templates hold has a stamp of its own.
 knobs := $(CC) $(all_cppflags) $(all_cflags) $(all_ldflags) $(NVCC) $(NVCC_ARCH) $(CUDA_LIB)
-places := $(VERSION) $(prefix) $(sbindir) $(libdir) $(includedir)
+places := $(VERSION) $(prefix) $(sbindir) $(libdir) $(includedir) $(docdir)
 quoted = '$(subst ','\'',$(1))'
 stamp = @mkdir -p $(@D); printf '%s\n' $(quoted) | cmp -s - $@ || printf '%s\n' $(quoted) > $@
 $(BUILD)/knobs: FORCE
@@ -254,6 +254,7 @@ $(stage)/pkfit: $(call obj,client/examples/pkfit/main.c) $(libpkfit) $(libshared
 	$(link) -L$(stage) -lcubiemem -lm $(cudart)
 
 template = $(call say,GEN,$@)sed -e 's|@prefix@|$(prefix)|' -e 's|@sbindir@|$(sbindir)|' \
+	-e 's|@docdir@|$(docdir)|' \
 	-e 's|@libdir@|$(patsubst $(prefix)/%,$${prefix}/%,$(libdir))|' \
 	-e 's|@includedir@|$(patsubst $(prefix)/%,$${prefix}/%,$(includedir))|' \
 	-e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -316,7 +317,7 @@ check-corpus: $(fuzz_replays) ## replay the saved fuzzing inputs
 check-gpu: ## what needs a GPU; compiles nothing (`make stage` does)
 	$(Q)tests/gpu/run $(BUILD)
 
-.PHONY: check-headers check-exports check-source
+.PHONY: check-headers check-exports check-source check-install
 check-headers: $(gen)/cubiemem.pb-c.h ## every header compiles alone; the public one also as C++
 	$(Q)CC='$(CC)' tests/support/check_headers.sh '$(CUDA_INCLUDE)' \
 		'$(all_cppflags) $(test_paths) $(warnings)' $(headers)
@@ -324,6 +325,8 @@ check-exports: $(libshared) $(libstatic) ## the libraries export what cubiemem.h
 	$(Q)tests/support/check_exports.sh $(libshared) $(libstatic) $(SONAME)
 check-source: ## who may include whom; functions that are not used here
 	$(Q)tests/support/check_map.sh && tests/support/check_banned.sh
+check-install: all ## install into a scratch folder: the unit, the README's program, uninstall
+	+$(Q)tests/support/check_install.sh '$(MAKE)' '$(CC)' $(BUILD)
 
 .PHONY: soak
 soak: all $(BUILD)/tests/soak/soak ## many clients at random for SOAK_SECONDS (600); books that balance
@@ -439,7 +442,7 @@ clean: ## remove build/
 	$(Q)rm -rf build compile_commands.json
 help: ## this list
 	@sed -n 's/^\([a-z][a-z_.-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 26
-	@echo '  Knobs: SAN=asan|tsan COV=1 WERROR=1 V=1 CC=clang DEVICE=cuda:0 TESTS= RUNNER= FUZZ_TIME='
+	@echo '  Knobs: SAN=asan|tsan COV=1 WERROR=1 V=1 CC=clang DEVICE=cuda:0 TESTS= RUNNER= BENCH= SHARE= FUZZ_TIME='
 	@echo '         CFLAGS= LDFLAGS= CUDA_HOME= NVCC= prefix= DESTDIR= BUILD='
 version: ## print the version
 	@echo $(VERSION)

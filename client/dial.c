@@ -36,10 +36,13 @@ static int not_permitted(const char *path)
     getgrgid_r(stat_.st_gid, &group, group_names, sizeof group_names, &found_group);
     getpwuid_r(stat_.st_uid, &user, user_names, sizeof user_names, &found_user);
     return failure_set(CUBIEMEM_NOT_PERMITTED,
-                       "permission denied: %s has mode %04o, user %s, group %s (%u); ask to be a "
-                       "member of the group",
-                       path, stat_.st_mode & 07777u, found_user != NULL ? user.pw_name : "?",
-                       found_group != NULL ? group.gr_name : "?", (unsigned)stat_.st_gid);
+                       "permission denied: %s has mode %04o, user %s, group %s (%u); %s", path,
+                       stat_.st_mode & 07777u, found_user != NULL ? user.pw_name : "?",
+                       found_group != NULL ? group.gr_name : "?", (unsigned)stat_.st_gid,
+                       stat_.st_mode & S_IWGRP
+                           ? "ask to be a member of the group"
+                           : "only its user may connect until cubiememd is started with "
+                             "--socket-group");
 }
 
 static int connect_failure(int error, const char *path)

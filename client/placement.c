@@ -10,9 +10,9 @@
 
 bool placements_init(struct placements *list, size_t n)
 {
-    *list = (struct placements){.items = calloc(n + 1, sizeof *list->items)};
-    list->n = list->items != NULL ? n : 0;
-    return list->items != NULL;
+    struct placement *items = calloc(n + 1, sizeof *items);
+    *list = (struct placements){.items = items, .n = items != NULL ? n : 0};
+    return items != NULL;
 }
 
 void placements_finish(struct placements *list, struct context *context)

@@ -399,17 +399,20 @@ void device_close(struct device *device)
 
 /* -------------------------------------------------------------- segments */
 
-/* A failed export may be for lack of descriptors, which the driver's answer does not
- * say: so try to make one. */
+/* What the driver does with descriptors may fail for lack of them, which its answer
+ * does not say: so try to have a few, as it may need more than one at a time. */
 static bool fds_are_short(void)
 {
-    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int fds[4], n = 0;
 
-    if (fd >= 0) {
-        close(fd);
-        return false;
+    while (n < 4 && (fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) {
+        n++;
     }
-    return errno == EMFILE || errno == ENFILE;
+    bool are_short = n < 4 && (errno == EMFILE || errno == ENFILE);
+    while (n > 0) {
+        close(fds[--n]);
+    }
+    return are_short;
 }
 
 static int segment_fill(struct device *device, uint64_t size, struct segment *segment,
@@ -420,7 +423,7 @@ static int segment_fill(struct device *device, uint64_t size, struct segment *se
 
     *result_p = driver->cuMemCreate(&segment->handle, size, &device->prop, 0);
     if (*result_p != CUDA_SUCCESS) {
-        return device_status(*result_p);
+        return fds_are_short() ? CUBIEMEM_NO_FDS : device_status(*result_p);
     }
     *result_p = driver->cuMemExportToShareableHandle(&fd, segment->handle,
                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);

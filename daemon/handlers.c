@@ -11,7 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "answer.h"
+#include "checked.h"
 #include "protocol_limits.h"
 #include "log.h"
 #include "report.h"
@@ -248,16 +250,23 @@ static int instance_reply(struct request *request, const struct instance *instan
         if (instance->session == request->session) {
             daemon->limits_revision++; /* its own business */
         } else {
+            char name[LOG_QUOTE_SIZE], cap[SIZE_TEXT_MAX];
+            log_info("%s quota of instance %s of client %" PRIu64 ": cap %s (client %" PRIu64
+                     ", uid %u)", view.manual ? "manual" : "auto", log_quote(view.name, name),
+                     instance->session->id, size_format(view.cap, cap), request->session->id,
+                     request->session->identity.uid);
             limits_announce(daemon);
         }
         limits.has_revision = true;
         limits.revision = daemon->limits_revision;
         message.limits = &limits;
     }
-    char over[LOG_QUOTE_SIZE + 64], *line = over;
+    char over[128 + 2 * SIZE_TEXT_MAX + 32], *line = over;
     if (limits_changed && view.allocated > view.cap) {
-        snprintf(over, sizeof(over), "instance %" PRIu64 "/%.100s holds %" PRIu64 " of %" PRIu64
-                 " bytes", instance->session->id, view.name, view.allocated, view.cap);
+        char held[SIZE_TEXT_MAX], cap[SIZE_TEXT_MAX];
+        snprintf(over, sizeof(over), "instance %" PRIu64 "/%.100s holds %s of %s",
+                 instance->session->id, view.name, size_format(view.allocated, held),
+                 size_format(view.cap, cap));
         limits.n_over = 1;
         limits.over = &line;
     }
@@ -374,7 +383,15 @@ static int find_meant(struct request *request, bool has_instance_id, uint64_t in
         return CUBIEMEM_OK;
     }
     if (n == 0) {
-        snprintf(request->why, sizeof(request->why), "no client has an instance '%.100s'", name);
+        if (!has_client_id) {
+            snprintf(request->why, sizeof(request->why), "no client has an instance '%.100s'",
+                     name);
+        } else if (admin_find_client(daemon, client_id) != NULL) {
+            snprintf(request->why, sizeof(request->why),
+                     "client %" PRIu64 " has no instance '%.100s'", client_id, name);
+        } else {
+            snprintf(request->why, sizeof(request->why), "there is no client %" PRIu64, client_id);
+        }
     } else {
         snprintf(request->why, sizeof(request->why), "several clients have one: say which of %s",
                  list);

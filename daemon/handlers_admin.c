@@ -137,6 +137,26 @@ static int set_budget(struct request *request, const Cubiemem__SetLimit *body)
     return CUBIEMEM_OK;
 }
 
+/* Whose ceiling became what, by whose hand: for the log. */
+static void limit_log(const struct request *request, const Cubiemem__SetLimit *body)
+{
+    char whose[LOG_QUOTE_SIZE + 8] = "the daemon", value[SIZE_TEXT_MAX] = "none";
+    char name[LOG_QUOTE_SIZE];
+    if (body->name != NULL) {
+        snprintf(whose, sizeof(whose), "name %s", log_quote(body->name, name));
+    } else if (body->has_uid || body->has_gid) {
+        snprintf(whose, sizeof(whose), "%s %u", body->has_uid ? "uid" : "gid",
+                 body->has_uid ? body->uid : body->gid);
+    }
+    if (body->has_percent) {
+        snprintf(value, sizeof(value), "%g %%", body->percent);
+    } else if (body->has_size) {
+        size_format(body->size, value);
+    }
+    log_info("limit of %s: %s (client %" PRIu64 ", uid %u)", whose, value, request->session->id,
+             request->session->identity.uid);
+}
+
 int handle_set_limit(struct request *request)
 {
     struct daemon *daemon = connection_daemon(request->connection);
@@ -168,8 +188,7 @@ int handle_set_limit(struct request *request)
     if (status != CUBIEMEM_OK) {
         return status;
     }
-    log_info("limits changed (client %" PRIu64 ", uid %u)", request->session->id,
-             request->session->identity.uid);
+    limit_log(request, body);
     transactions_wake(daemon);
     return limits_reply(request);
 }

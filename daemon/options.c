@@ -182,8 +182,8 @@ static const struct option_row rows[] = {
     {"evict-timeout", "SECONDS", "how long an idle holder may take to give back (2)",
      apply_evict_timeout},
     {"log-level", "LEVEL", "error, warn, info (default) or debug", apply_log_level},
-    {"help", NULL, "this text", apply_help},
-    {"version", NULL, "the version", apply_version},
+    {"help", NULL, "this text (also -h)", apply_help},
+    {"version", NULL, "the version (also -V)", apply_version},
 };
 /* clang-format on */
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
@@ -219,7 +219,12 @@ int options_parse(int argc, char *const *argv, struct options *options_p, char *
     }
     optind = 0; /* start anew, also for the second time */
     opterr = 0;
-    while ((found = getopt_long(argc, argv, "+:", table, &row)) != -1) {
+    while ((found = getopt_long(argc, argv, "+:hV", table, &row)) != -1) {
+        if (found == 'h' || found == 'V') {
+            options.help |= found == 'h';
+            options.version |= found == 'V';
+            continue;
+        }
         if (found != 0) {
             return refuse_unparsed(argv, optind, found, why, why_size);
         }

@@ -1,7 +1,7 @@
 /*
  * report - the whole state as one JSON document
  *
- * What `cubiememctl status --json` prints; its schema is in cubiememctl(1).
+ * What `cubiememctl status --json` prints; the README lists its keys.
  */
 #ifndef DAEMON_REPORT_H
 #define DAEMON_REPORT_H

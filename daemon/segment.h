@@ -28,6 +28,7 @@ struct segment {
     struct segment *next; /* in the list or stack that owns it */
     struct segment *prev; /* in a block, or among what a session owes */
     bool taken;           /* a transaction under way wants it for a new block */
+    uint64_t yielded_to;  /* owed: number of the transaction that asked for it; 0: of none */
 };
 
 #endif

@@ -300,15 +300,6 @@ static struct segment *owed_take(struct session *session, uint64_t id, bool lega
     return segment;
 }
 
-static uint64_t poolable_size(const struct segment *list)
-{
-    uint64_t size = 0;
-    for (; list != NULL; list = list->next) {
-        size += list->legacy_key == 0 ? list->size : 0;
-    }
-    return size;
-}
-
 bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
                        const uint64_t *block_ids, size_t n_blocks)
 {
@@ -324,7 +315,7 @@ bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
         segment->next = list;
         list = segment;
     }
-    transactions_earmark_yielded(session, poolable_size(list));
+    transactions_earmark_yielded(session->daemon, list);
     segments_to_pool(session, list);
     return all_owed;
 }

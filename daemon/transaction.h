@@ -124,8 +124,8 @@ void transaction_created(struct transaction *transaction);
 /* Undoes the plan and asks for what it replaces. False: it replaces nothing. */
 bool yield_start(struct transaction *transaction);
 bool yield_is_owed(const struct transaction *transaction);
-/* Bytes of it have come back: kept for the one that asked for them. */
-void transactions_earmark_yielded(struct session *session, uint64_t size);
+/* These have come back: kept for the one that asked for them. */
+void transactions_earmark_yielded(struct daemon *daemon, struct segment *list);
 
 /* backing.c */
 /* Finds what there is behind the plan's new blocks and lists what is missing.

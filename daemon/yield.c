@@ -38,6 +38,15 @@ static void yield_member(struct daemon *daemon, const struct policy_plan_member 
     free(block_ids);
 }
 
+/* Each segment knows who waits for it: what else its session, or another of the same
+ * user, owes is not this transaction's to wait for. */
+static void mark_yielded(const struct block *block, const struct transaction *transaction)
+{
+    for (struct segment *segment = block->segments; segment != NULL; segment = segment->next) {
+        segment->yielded_to = transaction->wait.waiter.number;
+    }
+}
+
 bool yield_start(struct transaction *transaction)
 {
     struct daemon *daemon = transaction->daemon;
@@ -63,6 +72,7 @@ bool yield_start(struct transaction *transaction)
     while (daemon->gone != NULL) {
         struct block *block = daemon->gone;
         daemon->gone = block->next;
+        mark_yielded(block, transaction);
         block_end(block, BLOCK_OWED);
     }
     transaction->state = TRANSACTION_YIELDING;
@@ -70,33 +80,30 @@ bool yield_start(struct transaction *transaction)
     return any;
 }
 
-/* Members of a shared group are of one user; whoever of it owes may be one. */
-static bool may_owe_to(const struct session *session, const struct transaction *transaction)
-{
-    return session == transaction->session ||
-           session->identity.uid == transaction->session->identity.uid;
-}
-
 bool yield_is_owed(const struct transaction *transaction)
 {
     for (const struct session *session = transaction->daemon->sessions; session != NULL;
          session = session->next) {
-        if (session->owed != NULL && may_owe_to(session, transaction)) {
-            return true;
+        for (const struct segment *s = session->owed; s != NULL; s = s->next) {
+            if (s->yielded_to == transaction->wait.waiter.number) {
+                return true;
+            }
         }
     }
     return false;
 }
 
-void transactions_earmark_yielded(struct session *session, uint64_t size)
+void transactions_earmark_yielded(struct daemon *daemon, struct segment *list)
 {
     struct transaction *transaction;
-    DL_FOREACH(session->daemon->transactions, transaction)
-    {
-        if (transaction->state == TRANSACTION_YIELDING &&
-            may_owe_to(session, transaction)) {
-            transaction_earmark(transaction, size);
-            return;
+    for (struct segment *segment = list; segment != NULL; segment = segment->next) {
+        DL_FOREACH(daemon->transactions, transaction)
+        {
+            if (transaction->state == TRANSACTION_YIELDING && segment->legacy_key == 0 &&
+                transaction->wait.waiter.number == segment->yielded_to) {
+                transaction_earmark(transaction, segment->size);
+            }
         }
+        segment->yielded_to = 0;
     }
 }

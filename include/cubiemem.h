@@ -196,9 +196,12 @@ struct cubiemem_array_request {
     int memory;               /* enum cubiemem_memory; 0 = device */
     int32_t chunk_axis_index; /* the run axis, or CUBIEMEM_AXIS_NONE */
     int unchunkable;          /* 1: never cut */
-    int64_t total_runs;       /* at least 1; 0 counts as 1 */
+    int64_t total_runs;       /* the run axis's length; 0 or 1: as the axis says. It counts by itself
+                               * only in a batch of which nothing can be cut */
     int zeroed;               /* 1: comes as zeros, in fresh memory (never in the same place) */
 };
+/* Start from it: float64, device memory, cut along axis 2, one run. Zeroed by hand, a
+ * request names no dtype and axis 0. */
 #define CUBIEMEM_ARRAY_REQUEST_INIT                                            \
     {                                                                          \
         sizeof(struct cubiemem_array_request), 0, 0, 0, CUBIEMEM_FLOAT64,      \
@@ -404,7 +407,8 @@ CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_get_fd(struct cubiemem_client *client);
 /**
  * cubiemem_dispatch() - do what the daemon asks for, with .manual_dispatch
  * @client:     client
- * @timeout_ns: how long to wait for something to do; 0: not at all
+ * @timeout_ns: how long to wait for something to do; 0: not at all; negative is
+ *              refused
  *
  * Runs invalidate hooks. A program that does not call it in time (2 s by
  * default) counts as busy and is not evicted.
@@ -449,7 +453,7 @@ CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_device_info(struct cubiemem_client *cli
 /**
  * cubiemem_status_json() - the daemon's whole state as one JSON document
  * @client: client
- * @json_p: (out) zero-terminated UTF-8; schema: cubiememctl(1), status --json
+ * @json_p: (out) zero-terminated UTF-8; README, "The status as JSON"
  *
  * Ownership: the caller's, until cubiemem_string_free().
  * Threads:   safe from any thread; waits for the daemon.
@@ -649,8 +653,8 @@ cubiemem_queue(struct cubiemem_instance *instance,
  * Ownership: the response is the caller's (cubiemem_response_free()); the memory
  *            stays the instance's until it is released, replaced or evicted.
  * Threads:   safe from any thread; one allocate at a time for each group. Waits
- *            up to the client's time-out, and wait->timeout_ns more. After TIMEOUT the grant, if it comes
- *            late, waits in cubiemem_take_response().
+ *            up to the client's time-out, and wait->timeout_ns more. After TIMEOUT
+ *            the grant, if it comes late, waits in cubiemem_take_response().
  * Source:    CuBIE, MemoryManager.allocate_queue; CUDA driver API, Virtual
  *            Memory Management.
  *
@@ -814,7 +818,8 @@ CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_end_work(struct cubiemem_instance *inst
  * cubiemem_sync() - wait for the owner's marked work
  * @instance: any instance of the owner
  *
- * For what was marked before the call, and for nothing else in the device.
+ * For what was marked before the call, and for nothing else in the device; as long
+ * as it takes.
  *
  * Threads: safe from any thread; not in hooks and host functions.
  *

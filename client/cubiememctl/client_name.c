@@ -49,15 +49,15 @@ void client_announce(const char *what, const json_t *client)
     json_int_t held = document_integer(client, "held_bytes");
     char size[SIZE_TEXT_MAX], number[24] = "?";
     char *name = text_printable(document_text(client, "name", "-"));
+    size_t n = json_array_size(document_array(client, "instances"));
 
     if (json_is_integer(pid)) {
         snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(pid));
     }
     fprintf(stderr,
             "%s client %" JSON_INTEGER_FORMAT " (%s, pid %s, user %s): it holds %s in %zu "
-            "instances\n",
+            "instance%s\n",
             what, document_integer(client, "id"), name, number, document_text(client, "user", "?"),
-            size_format((uint64_t)held, size),
-            json_array_size(document_array(client, "instances")));
+            size_format((uint64_t)held, size), n, n == 1 ? "" : "s");
     free(name);
 }

@@ -3,7 +3,7 @@
  *
  * Numbers that people write are taken whole or not at all, and never as NaN,
  * infinite or negative. The map of statuses to exit statuses is the one that
- * cubiememctl(1) promises.
+ * cubiememctl --help promises.
  */
 #include "ctl.h"
 

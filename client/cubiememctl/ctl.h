@@ -66,8 +66,6 @@ int ctl_request(const struct ctl *ctl, Cubiemem__ClientMessage *message,
                 Cubiemem__DaemonMessage **reply_p);
 /* The status document, parsed; to be freed with json_decref(). */
 int ctl_status(const struct ctl *ctl, json_t **document_p);
-/* What a client without the right to connect is told; to be freed. */
-char *ctl_denied_text(const char *path);
 
 /* Shown documents: pure, for tests. */
 void status_print(const json_t *document, const struct listing_style *style, FILE *out);

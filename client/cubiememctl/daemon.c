@@ -3,66 +3,11 @@
  *
  * The tool is a viewer to the daemon: it says Hello as a tool, opens no device and
  * holds nothing. A verb makes one request and shows the answer; the texts of
- * refusals are the daemon's own. A socket that may not be used is told apart from
- * a daemon that does not answer, with what would help.
+ * refusals are the library's and the daemon's own.
  */
 #include "ctl.h"
 
-#include <errno.h>
-#include <grp.h>
-#include <libgen.h>
-#include <pwd.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "endpoint.h"
-
-static const char *user_name(uid_t uid, char buffer[16])
-{
-    const struct passwd *user = getpwuid(uid);
-
-    snprintf(buffer, 16, "%u", (unsigned int)uid);
-    return user ? user->pw_name : buffer;
-}
-
-static const char *group_name(gid_t gid, char buffer[16])
-{
-    const struct group *group = getgrgid(gid);
-
-    snprintf(buffer, 16, "%u", (unsigned int)gid);
-    return group ? group->gr_name : buffer;
-}
-
-char *ctl_denied_text(const char *path)
-{
-    char buffer[2][16];
-    struct stat info;
-    char *text = NULL;
-    char *place = strdup(path);
-    int size;
-
-    if (!place) {
-        return NULL;
-    }
-    if (stat(place, &info) < 0) {
-        dirname(place); /* the folder that may not be entered */
-    }
-    if (stat(place, &info) < 0) {
-        size = asprintf(&text, "%s: permission denied", path);
-    } else {
-        bool by_group = info.st_mode & S_IWGRP || (S_ISDIR(info.st_mode) && info.st_mode & S_IXGRP);
-        size = asprintf(&text,
-                        "%s: permission denied: %s%sbelongs to user %s and group %s, mode %04o; "
-                        "connect as a member of the group%s",
-                        path, strcmp(place, path) == 0 ? "it" : place, " ",
-                        user_name(info.st_uid, buffer[0]), group_name(info.st_gid, buffer[1]),
-                        (unsigned int)info.st_mode & 07777,
-                        by_group ? "" : " after cubiememd was started with --socket-group");
-    }
-    free(place);
-    return size < 0 ? NULL : text;
-}
 
 /* The library's words for the last failure, with its exit status. */
 static int fail_as_library(int status)
@@ -86,12 +31,6 @@ int ctl_open(const struct ctl *ctl, struct cubiemem_client **client_p)
     status = client_open_tool(path, ctl->gpu, ctl->timeout_ns, client_p);
     if (status == CUBIEMEM_OK) {
         return CTL_OK;
-    }
-    if (cubiemem_last_error()->sys_errno == EACCES) {
-        char *text = ctl_denied_text(path);
-        int result = ctl_fail(CTL_NOT_PERMITTED, "%s", text ? text : path);
-        free(text);
-        return result;
     }
     return fail_as_library(status);
 }

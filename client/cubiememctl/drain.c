@@ -22,7 +22,8 @@ static int64_t now_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Who holds memory, a line each. Returns how many. */
+/* Who holds memory, a line each. Returns how many. What the dead and the kicked held
+ * until then is nobody's in this list, and draining until their processes let go. */
 static size_t holders_print(const json_t *document, FILE *out)
 {
     const json_t *client;
@@ -60,22 +61,33 @@ static int wait_for_release(const struct ctl *ctl)
             return result;
         }
         size_t n = holders_print(document, NULL);
-        bool promised = document_integer(document, "promised_bytes") > 0;
+        json_int_t draining = document_integer(document, "draining_bytes");
+        bool pending = document_integer(document, "promised_bytes") > 0 || draining > 0;
+        char size[SIZE_TEXT_MAX];
         bool over = now_ns() > deadline;
-        if (n != announced && (n > 0 || promised)) {
-            fprintf(stderr, "waiting for %zu clients:\n", n);
+        if (n == 0 && draining > 0 && announced != SIZE_MAX) {
+            fprintf(stderr, "waiting for %s that the driver has not back yet\n",
+                    size_format((uint64_t)draining, size));
+            announced = SIZE_MAX;
+        } else if (n != announced && n > 0) {
+            fprintf(stderr, "waiting for %zu client%s:\n", n, n == 1 ? "" : "s");
             holders_print(document, stderr);
             announced = n;
         }
         json_decref(document);
-        if (n == 0 && !promised) {
+        if (n == 0 && !pending) {
             return CTL_OK;
+        }
+        if (over && n == 0) {
+            return ctl_fail(CTL_FAILED,
+                            "memory is still on its way back (see status: draining, promised); the "
+                            "daemon goes on draining until `cubiememctl drain --off`");
         }
         if (over) {
             return ctl_fail(CTL_FAILED,
-                            "%zu clients still hold memory; the daemon goes on draining until "
+                            "%zu client%s still hold%s memory; the daemon goes on draining until "
                             "`cubiememctl drain --off`",
-                            n);
+                            n, n == 1 ? "" : "s", n == 1 ? "s" : "");
         }
         nanosleep(&pause, NULL);
     }

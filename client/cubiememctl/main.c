@@ -4,6 +4,7 @@
  * One table of verbs and one of options; options may stand before or behind the
  * verb. simulate and plan need no daemon and read their arguments themselves.
  */
+#include <ctype.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,31 +20,56 @@ struct verb {
     const char *name;
     const char *arguments;
     const char *summary;
+    const char *details; /* for its own --help; NULL: the summary says it all */
     int n_arguments;
     int (*run)(const struct ctl *ctl, int argc, char **argv);
     int (*run_alone)(int argc, char **argv); /* reads its own options; no daemon */
 };
 
 static const struct verb verbs[] = {
-    {"status", "", "the device, its memory and who holds it", 0, cmd_status, NULL},
-    {"clients", "", "connected processes", 0, cmd_clients, NULL},
-    {"instances", "", "registered instances, their quotas and what they hold", 0, cmd_instances,
-     NULL},
-    {"groups", "", "stream groups and their members", 0, cmd_groups, NULL},
-    {"ping", "", "does the daemon answer?", 0, cmd_ping, NULL},
-    {"version", "", "of the tool and of the daemon", 0, cmd_version, NULL},
-    {"set-mode", "active|passive", "keep caps, or physical limits only", 1, cmd_set_mode, NULL},
-    {"set-proportion", "INSTANCE P|auto", "an instance's share of the budget", 2,
-     cmd_set_proportion, NULL},
+    {"status", "", "the device, its memory and who holds it", NULL, 0, cmd_status, NULL},
+    {"clients", "", "connected processes", NULL, 0, cmd_clients, NULL},
+    {"instances", "", "registered instances, their quotas and what they hold", NULL, 0,
+     cmd_instances, NULL},
+    {"groups", "", "stream groups and their members", NULL, 0, cmd_groups, NULL},
+    {"ping", "", "does the daemon answer?", NULL, 0, cmd_ping, NULL},
+    {"version", "", "of the tool and of the daemon", NULL, 0, cmd_version, NULL},
+    {"set-mode", "active|passive", "keep caps, or physical limits only",
+     "active: a request has to fit under the caps. passive: caps are shown, not kept.\n"
+     "What is held stays held.\n",
+     1, cmd_set_mode, NULL},
+    {"set-proportion", "INSTANCE P|auto", "an instance's share of the budget",
+     "INSTANCE is ID/NAME as `instances` shows it, or a NAME that only one client has.\n"
+     "P is a number from 0 to 1; auto puts it into the pool of what is left. What is\n"
+     "held above the new cap stays held and is shown.\n",
+     2, cmd_set_proportion, NULL},
     {"set-limit", "WHOSE SIZE|PERCENT|none",
-     "a ceiling; WHOSE: --name N, --uid U, --gid G or --daemon", 1, cmd_set_limit, NULL},
-    {"evict", "ID[/INSTANCE]", "ask a client's idle owners for what they hold", 1, cmd_evict, NULL},
-    {"kick", "ID [--kill]", "end a client's session (and kill its process)", 1, cmd_kick, NULL},
-    {"drain", "[--off]", "let nobody new in and wait until all is given back", 0, cmd_drain, NULL},
-    {"simulate", "FILE|-", "replay a scenario through the policy, without a daemon", 0, NULL,
+     "a ceiling; WHOSE: --name N, --uid U, --gid G or --daemon",
+     "  --name N   each user's clients of this name together\n"
+     "  --uid U    all clients of a user; a number\n"
+     "  --gid G    all clients of a primary group; a number\n"
+     "  --daemon   all that is handed out: the budget itself\n\n"
+     "SIZE is 16GiB or 500MB; PERCENT, as 80%, is of the budget (with --daemon: of the\n"
+     "device); none lifts the ceiling. What is held above it stays held and is shown.\n",
+     1, cmd_set_limit, NULL},
+    {"evict", "ID[/INSTANCE]", "ask a client's idle owners for what they hold",
+     "As a shortage of memory would: the client's library decides, what is at work\n"
+     "stays. With INSTANCE only that instance's owner. ID is what `status` shows.\n"
+     "Exit status 1: nothing was given back.\n",
+     1, cmd_evict, NULL},
+    {"kick", "ID [--kill]", "end a client's session (and kill its process)",
+     "  --kill   also send SIGKILL to the process that connected, and to no other\n\n"
+     "ID is what `status` shows. What the client holds comes free when its process has\n"
+     "let go of it.\n",
+     1, cmd_kick, NULL},
+    {"drain", "[--off]", "let nobody new in and wait until all is given back",
+     "  --off   let clients in again\n\n"
+     "Exit status 1: after --timeout somebody still holds memory; the daemon goes on\n"
+     "letting nobody in.\n",
+     0, cmd_drain, NULL},
+    {"simulate", "FILE|-", "replay a scenario through the policy, without a daemon", NULL, 0, NULL,
      cmd_simulate},
-    {"plan", "--device SIZE ARRAY...", "how would a batch be cut? (plan --help)", 0, NULL,
-     cmd_plan},
+    {"plan", "--device SIZE ARRAY...", "how would a batch be cut?", NULL, 0, NULL, cmd_plan},
 };
 
 enum {
@@ -73,6 +99,16 @@ static const struct option options[] = {
     {0},
 };
 
+/* A verb's own --help; simulate and plan have theirs. */
+static void verb_print(const struct verb *verb)
+{
+    printf("Usage: cubiememctl [OPTION]... %s%s%s\n%c%s\n\n%s%s"
+           "Options -s, -g, --json and --timeout: see cubiememctl --help\n",
+           verb->name, *verb->arguments ? " " : "", verb->arguments,
+           toupper((unsigned char)verb->summary[0]), verb->summary + 1,
+           verb->details ? verb->details : "", verb->details ? "\n" : "");
+}
+
 static void usage_print(void)
 {
     puts("Usage: cubiememctl [OPTION]... VERB [ARGUMENT]...\n"
@@ -82,6 +118,7 @@ static void usage_print(void)
                verbs[i].arguments, verbs[i].summary);
     }
     puts("\n"
+         "VERB --help says more.\n\n"
          "  -s, --socket PATH   the daemon's socket (else $CUBIEMEM_SOCKET)\n"
          "  -g, --gpu UUID      the daemon of this GPU (else $CUBIEMEM_GPU, or the only one)\n"
          "      --json          print JSON\n"
@@ -92,9 +129,10 @@ static void usage_print(void)
          "6 no memory or quota, 7 another protocol version, 1 anything else.");
 }
 
-/* Read options up to the first argument ("+...") or all of them. Returns -1, or an
- * exit status: the program is done. */
-static int options_parse(struct ctl *ctl, int argc, char **argv, const char *letters)
+/* Read options up to the first argument ("+...", no verb yet) or all of them. Returns
+ * -1, or an exit status: the program is done. */
+static int options_parse(struct ctl *ctl, const struct verb *verb, int argc, char **argv,
+                         const char *letters)
 {
     int option;
 
@@ -134,7 +172,11 @@ static int options_parse(struct ctl *ctl, int argc, char **argv, const char *let
             }
             break;
         case 'h':
-            usage_print();
+            if (verb) {
+                verb_print(verb);
+            } else {
+                usage_print();
+            }
             return CTL_OK;
         case 'V':
             puts("cubiememctl " CUBIEMEM_VERSION_STRING);
@@ -183,14 +225,15 @@ static int run(struct ctl *ctl, const struct verb *verb, int argc, char **argv)
         return run_alone(verb, ctl->json, argc, argv);
     }
     optind = 0;
-    int done = options_parse(ctl, argc, argv, "s:g:hV");
+    int done = options_parse(ctl, verb, argc, argv, "s:g:hV");
     if (done >= 0) {
         return done;
     }
     argc -= optind - 1;
     argv += optind - 1; /* getopt has moved the arguments behind the options */
     if (argc - 1 != verb->n_arguments) {
-        return ctl_fail(CTL_USAGE, "usage: cubiememctl %s %s", verb->name, verb->arguments);
+        return ctl_fail(CTL_USAGE, "usage: cubiememctl %s%s%s", verb->name,
+                        *verb->arguments ? " " : "", verb->arguments);
     }
     if (verb->run != cmd_set_limit &&
         (ctl->limit_name || ctl->limit_uid || ctl->limit_gid || ctl->limit_daemon)) {
@@ -220,7 +263,7 @@ static struct listing_style style_choose(void)
 int main(int argc, char **argv)
 {
     struct ctl ctl = {.timeout_ns = DEFAULT_TIMEOUT_NS, .style = style_choose()};
-    int result = options_parse(&ctl, argc, argv, "+s:g:hV");
+    int result = options_parse(&ctl, NULL, argc, argv, "+s:g:hV");
 
     if (result < 0 && optind == argc) {
         result = ctl_fail(CTL_USAGE, "a verb is missing; see cubiememctl --help");

@@ -433,7 +433,9 @@ static int answer_all(const struct question *question)
     } else {
         (question->json ? put_json : put_table)(question, answers);
         for (unsigned int i = 0; i < question->n_processes; i++) {
-            result = answers[i].status != CUBIEMEM_OK ? EXIT_REFUSED : result;
+            if (answers[i].status != CUBIEMEM_OK) {
+                result = answers[i].status == CUBIEMEM_INVALID_REQUEST ? EXIT_USAGE : EXIT_REFUSED;
+            }
         }
     }
     policy_destroy(policy);

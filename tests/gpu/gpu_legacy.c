@@ -6,7 +6,7 @@
  * alone, finds in each what the client wrote, and writes back. Two such programs: one
  * calls cuIpcOpenMemHandle of the driver's table, on either device; the other,
  * legacy_reader, is linked with cudart alone and runs on a GPU where it was built.
- * CASES 1 to 3: one block's arrays have one handle and differ by their offsets, two
+ * case_01 to case_03: one block's arrays have one handle and differ by their offsets, two
  * blocks' handles differ, and no offset is lost.
  */
 #include <inttypes.h>
@@ -33,8 +33,8 @@ static uint32_t word_of(size_t array, unsigned int round)
 
 /* ------------------------------------------------------------- the exporter */
 
-static void check_exports(const struct cubiemem_array *arrays,
-                          const struct cubiemem_ipc_handle *handles)
+static void case_01_02_one_block_one_handle(const struct cubiemem_array *arrays,
+                                            const struct cubiemem_ipc_handle *handles)
 {
     for (size_t i = 0; i < N_ARRAYS; i++) {
         expect(handles[i].offset == arrays[i].offset && handles[i].nbytes == sizes[i],
@@ -73,7 +73,7 @@ static void exporter_run(int fd, const void *argument)
         handles[i].size = sizeof(handles[i]);
         must(cubiemem_export_legacy(tenant.instance, labels[i], &handles[i]), "export_legacy");
     }
-    check_exports(arrays, handles);
+    case_01_02_one_block_one_handle(arrays, handles);
     role_hear(fd, &n_rounds, sizeof(n_rounds));
     for (unsigned int round = 0; round < n_rounds; round++) {
         char done;
@@ -101,7 +101,7 @@ struct import {
     struct cubiemem_ipc_handle handles[N_ARRAYS];
 };
 
-static void table_importer_run(int fd, const void *argument)
+static void case_03_importer_run(int fd, const void *argument)
 {
     const struct import *import = argument;
     struct card card;
@@ -150,7 +150,7 @@ static void cudart_importer_start(struct role *role_p, const char *path,
     role_start_program(role_p, path, arguments);
 }
 
-static void cudart_importer_check(struct role *role)
+static void case_03_cudart_importer_check(struct role *role)
 {
     for (size_t i = 0; i < N_ARRAYS; i++) {
         char line[18] = "", wanted[18]; /* "%08x %08x" */
@@ -177,7 +177,7 @@ int main(void)
     role_start(&exporter, "exporter", exporter_run, &harness);
     role_tell(exporter.fd, &n_rounds, sizeof(n_rounds));
     role_hear(exporter.fd, import.handles, sizeof(import.handles));
-    role_start(&importer, "importer", table_importer_run, &import);
+    role_start(&importer, "importer", case_03_importer_run, &import);
     role_finish(&importer);
     role_tell(exporter.fd, "d", 1);
     printf("the driver's table: %d arrays read and written\n", N_ARRAYS);
@@ -185,7 +185,7 @@ int main(void)
         import.round = 1;
         role_hear(exporter.fd, import.handles, sizeof(import.handles));
         cudart_importer_start(&importer, reader_path, &import);
-        cudart_importer_check(&importer);
+        case_03_cudart_importer_check(&importer);
         role_finish(&importer);
         role_tell(exporter.fd, "d", 1);
         printf("cudart: %d arrays read and written\n", N_ARRAYS);

@@ -197,6 +197,16 @@ class AdminTest(DaemonCase):
         self.assertEqual(process.wait(20), -signal.SIGKILL)
         self.status_when(lambda s: not s["clients"] and s["draining_bytes"] == 0)
 
+    def test_drain_waits_for_what_the_kicked_still_map(self):
+        process, number = self.sleeper()
+        self.addCleanup(self.ctl, "drain", "--off")
+        self.assertEqual(self.ctl("kick", number).returncode, 0)
+        process.kill()
+        process.wait()
+        done = self.ctl("drain", "--timeout", "20")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.status()["draining_bytes"], 0)
+
     # ----------------------------------------------------------------- drain
 
     def test_drain_lets_nobody_new_in_and_waits_for_release(self):
@@ -204,7 +214,7 @@ class AdminTest(DaemonCase):
         done = self.ctl("drain", "--timeout", "0.3")
         self.addCleanup(self.ctl, "drain", "--off")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("1 clients still hold memory", done.stderr)
+        self.assertIn("1 client still holds memory", done.stderr)
         self.assertIn("holder", done.stderr)
         self.assertEqual(self.status()["daemon"]["state"], "draining")
         with self.assertRaises(Refused) as refused:

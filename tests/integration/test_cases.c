@@ -9,8 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "card.h"
 #include "measure.h"
 #include "outcome.h"
 #include "player.h"
@@ -54,6 +57,178 @@ static void open_player(struct player *player_p, const char *name)
 static struct player_answer release_all(struct player *player)
 {
     return player_do(player, &(struct player_order){.what = PLAYER_RELEASE});
+}
+
+/* ------------------------------------------------------------ CUDA IPC */
+
+struct lender {
+    struct role role;
+    struct cubiemem_ipc_handle handle;
+};
+
+/* Lends one array of 8 MiB by a legacy handle and gives it back when told. */
+static void lend_and_release(int fd, const void *argument)
+{
+    const uint64_t size = 8 * MIB;
+    struct cubiemem_ipc_handle handle = {.size = sizeof(handle)};
+    struct cubiemem_array array;
+    struct tenant tenant;
+    char go;
+
+    (void)argument;
+    tenant_open(&harness, "lender", CUBIEMEM_HANDLE_LEGACY, &tenant);
+    tenant_take(&tenant, &size, 1, &array);
+    must(cubiemem_export_legacy(tenant.instance, "a", &handle), "export_legacy");
+    role_tell(fd, &handle, sizeof(handle));
+    role_hear(fd, &go, 1);
+    tenant_release(&tenant);
+    role_tell(fd, "r", 1);
+    role_hear(fd, &go, 1);
+    tenant_close(&tenant);
+}
+
+/* Holds the handle of another process open, and finds its own words in it at the end. */
+static void hold_open(int fd, const void *argument)
+{
+    const struct cubiemem_ipc_handle *handle = argument;
+    struct card card;
+    CUipcMemHandle legacy;
+    CUdeviceptr base;
+    char go;
+
+    card_open(&harness, &card);
+    card_use(&card);
+    memcpy(legacy.reserved, handle->handle, sizeof(legacy.reserved));
+    card_must(&card, card.driver.cuIpcOpenMemHandle(&base, legacy, 1), "cuIpcOpenMemHandle");
+    card_fill(&card, base + handle->offset, handle->nbytes, 0x0badcafe);
+    role_tell(fd, "o", 1);
+    role_hear(fd, &go, 1);
+    uint64_t n = card_count_foreign(&card, base + handle->offset, handle->nbytes, 0x0badcafe, NULL);
+    expect(n == 0, "%" PRIu64 " words were another's before the importer had closed", n);
+    card_must(&card, card.driver.cuIpcCloseMemHandle(base), "cuIpcCloseMemHandle");
+    role_tell(fd, "c", 1);
+    role_hear(fd, &go, 1);
+    card_close(&card);
+}
+
+/* Its owner has given it back, another still has it open: nobody gets it before. */
+static void case_06_not_before_the_importer_has_closed(void)
+{
+    struct lender lender;
+    struct role importer;
+    struct player next;
+    char heard;
+
+    open_daemon("sim:64MiB");
+    role_start(&lender.role, "lender", lend_and_release, NULL);
+    role_hear(lender.role.fd, &lender.handle, sizeof(lender.handle));
+    role_start(&importer, "importer", hold_open, &lender.handle);
+    role_hear(importer.fd, &heard, 1);
+    role_tell(lender.role.fd, "g", 1);
+    role_hear(lender.role.fd, &heard, 1);
+    watch_until(&watch, "lent_bytes", 0, 5000);
+    watch_until(&watch, "free_bytes", 56 * MIB, 5000);
+    watch_until(&watch, "draining_bytes", 8 * MIB, 5000);
+    open_player(&next, "next");
+    expect(player_take(&next, 58 * MIB) != CUBIEMEM_OK, "what an importer holds was lent again");
+    expect(player_take(&next, 56 * MIB) == CUBIEMEM_OK, "the rest of the device");
+    player_do(&next, &(struct player_order){.what = PLAYER_WRITE, .size = 0x77777777});
+    role_tell(importer.fd, "c", 1);
+    role_hear(importer.fd, &heard, 1);
+    watch_until(&watch, "draining_bytes", 0, 5000);
+    release_all(&next);
+    expect(player_take(&next, 64 * MIB) == CUBIEMEM_OK, "the whole device");
+    role_tell(importer.fd, "e", 1);
+    role_finish(&importer);
+    role_tell(lender.role.fd, "e", 1);
+    role_finish(&lender.role);
+    player_close(&next);
+    close_daemon();
+}
+
+static void tell_09(int fd, const void *argument)
+{
+    const uint64_t size = 3 * MIB;
+    struct cubiemem_ipc_handle handle = {.size = sizeof(handle)};
+    struct cubiemem_array array;
+    struct tenant tenant;
+
+    (void)fd;
+    (void)argument;
+    tenant_open(&harness, "vmm", 0, &tenant);
+    tenant_take(&tenant, &size, 1, &array);
+    expect(cubiemem_export_legacy(tenant.instance, "a", &handle) == CUBIEMEM_HANDLE_KIND,
+           "a VMM block has a legacy handle");
+    expect(strstr(cubiemem_last_error()->text, "CUBIEMEM_HANDLE_LEGACY") != NULL,
+           "it is not said how to have one: %s", cubiemem_last_error()->text);
+    tenant_close(&tenant);
+}
+
+static void case_09_no_legacy_handle_of_vmm_memory(void)
+{
+    struct role role;
+
+    open_daemon("sim:64MiB");
+    role_start(&role, "vmm", tell_09, NULL);
+    role_finish(&role);
+    close_daemon();
+}
+
+/* In a child of the process that connected. */
+static int use_in_child(struct tenant *tenant)
+{
+    struct cubiemem_instance *other;
+    struct cubiemem_response *response;
+    const uint64_t start_ns = measure_now_ns();
+    const int statuses[] = {
+        cubiemem_ping(tenant->client, 1000000000),
+        cubiemem_register(tenant->client, "child", NULL, &other),
+        cubiemem_allocate(tenant->instance, NULL, &response),
+        cubiemem_begin_work(tenant->instance),
+        cubiemem_release(tenant->instance, NULL, 0),
+    };
+
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
+        if (statuses[i] != CUBIEMEM_FORKED) {
+            return 1 + (int)i;
+        }
+    }
+    return measure_now_ns() - start_ns < 500000000 ? 0 : 90;
+}
+
+static void tell_11(int fd, const void *argument)
+{
+    const uint64_t size = 6 * MIB;
+    struct cubiemem_array array;
+    struct tenant tenant;
+    int status = -1;
+
+    (void)fd;
+    (void)argument;
+    tenant_open(&harness, "parent", 0, &tenant);
+    tenant_take(&tenant, &size, 1, &array);
+    pid_t child = fork();
+    if (child == 0) {
+        int result = use_in_child(&tenant);
+        tenant_close(&tenant);
+        _exit(result);
+    }
+    expect(waitpid(child, &status, 0) == child && status == 0,
+           "the child's call was not answered FORKED at once: status %d", status);
+    expect(tenant_figure(&tenant, "lent_bytes") == size, "the child took its parent's memory");
+    must(cubiemem_begin_work(tenant.instance), "begin_work after the child's end");
+    must(cubiemem_end_work(tenant.instance, NULL), "end_work after the child's end");
+    tenant_close(&tenant);
+}
+
+static void case_11_a_forked_child_has_nothing(void)
+{
+    struct role role;
+
+    open_daemon("sim:64MiB");
+    role_start(&role, "parent", tell_11, NULL);
+    role_finish(&role);
+    close_daemon();
 }
 
 static void case_12_cycles_leave_nothing(void)
@@ -211,15 +386,79 @@ static void case_29_not_before_the_stream_is_through(void)
     close_daemon();
 }
 
+/* --------------------------------------------------------- pinned memory */
+
+static int take_pinned(struct tenant *tenant, const char *label)
+{
+    const int64_t shape = MIB;
+    struct cubiemem_array_request request = CUBIEMEM_ARRAY_REQUEST_INIT;
+    struct cubiemem_response *response;
+
+    request.label = label;
+    request.shape = &shape;
+    request.rank = 1;
+    request.dtype = CUBIEMEM_UINT8;
+    request.memory = CUBIEMEM_PINNED;
+    must(cubiemem_queue(tenant->instance, &request, 1), "queue");
+    int status = cubiemem_allocate(tenant->instance, NULL, &response);
+    if (status == CUBIEMEM_OK) {
+        cubiemem_response_free(response);
+    }
+    return status;
+}
+
+/* The n-th registration of host memory fails, of a device that has plenty. */
+static void tell_45(int fd, const void *argument)
+{
+    struct tenant tenant;
+    char label[2] = "a";
+    int n_failed = 0;
+
+    (void)fd;
+    setenv("CUBIEMEM_SIM_FAULTS", argument, 1);
+    tenant_open(&harness, "pinned", 0, &tenant);
+    for (; label[0] <= 'f'; label[0]++) {
+        int status = take_pinned(&tenant, label);
+        if (status == CUBIEMEM_OK) {
+            continue;
+        }
+        const struct cubiemem_error *error = cubiemem_last_error();
+        n_failed++;
+        expect(status == CUBIEMEM_HOST_MEMORY, "%s, not HOST_MEMORY", cubiemem_status_name(status));
+        expect(strstr(error->text, "host memory") != NULL && strstr(error->text, "limits") != NULL,
+               "it is not said whose memory it is, and what limits it: %s", error->text);
+    }
+    expect(n_failed == 1, "%s: %d of 6 failed", (const char *)argument, n_failed);
+    tenant_close(&tenant);
+}
+
+static void case_45_host_memory_is_not_the_gpus(void)
+{
+    static const char *const faults[] = {"cuMemHostRegister:3=2", "cuMemHostRegister:5=1"};
+    struct role role;
+
+    open_daemon("sim:64MiB");
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        role_start(&role, "pinned", tell_45, faults[i]);
+        role_finish(&role);
+        watch_until_n_clients(&watch, 0, 5000);
+    }
+    close_daemon();
+}
+
 static const struct {
     const char *name;
     void (*tell)(void);
 } stories[] = {
+    {"case_06: not before the importer has closed", case_06_not_before_the_importer_has_closed},
+    {"case_09: no legacy handle of VMM memory", case_09_no_legacy_handle_of_vmm_memory},
+    {"case_11: a forked child has nothing", case_11_a_forked_child_has_nothing},
     {"case_12: cycles leave nothing", case_12_cycles_leave_nothing},
     {"case_13: two do not pass one limit", case_13_two_do_not_pass_one_limit},
     {"case_22, case_23: all or nothing; the last byte", case_22_23_edges},
     {"case_28: no rounding to powers of two", case_28_no_rounding_to_powers_of_two},
     {"case_29: not before the stream is through", case_29_not_before_the_stream_is_through},
+    {"case_45: host memory is not the GPU's", case_45_host_memory_is_not_the_gpus},
 };
 
 int main(int argc, char **argv)

@@ -45,6 +45,12 @@ expect 0 version
 says out "cubiememctl 0."
 expect 0 --help
 says out set-limit
+expect 0 set-limit --help
+says out "--gid G"
+expect 0 drain --help
+says out "--off"
+expect 2 ping now
+says err "usage: cubiememctl ping"
 for bad in nan inf -1 1e300 0 x; do # CASES 37
     expect 2 --timeout $bad ping
     says err "--timeout $bad"
@@ -91,7 +97,9 @@ is_json
 expect 0 set-limit --name nobody 1GiB
 expect 0 set-limit --name nobody none
 expect 5 set-proportion nobody 0.5
+says err "no client has an instance 'nobody'"
 expect 5 set-proportion 12345/nobody auto
+says err "there is no client 12345"
 
 # CASES 36: who may not connect is told whose the socket is, and waits for nothing
 socket=$(echo "$scratch"/*.sock)
@@ -107,4 +115,10 @@ status=$?
 says err "permission denied"
 says err "$socket"
 says err "group $(stat -c %G "$socket")"
+says err "--socket-group"
+if [ "$(id -u)" -eq 0 ]; then
+    chmod 660 "$socket"
+    "${as_stranger[@]}" "$stage/cubiememctl" -s "$socket" ping >"$scratch/out" 2>"$scratch/err"
+    says err "member of the group"
+fi
 exit $failed

@@ -260,9 +260,9 @@ class FewDescriptorsTest(FaultsCase):
     def setUp(self):
         self.nothing_is_left()
         few = self.daemon.fds() + 40
-        pid = self.daemon.process.pid
-        hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]  # who lowers it has lost it
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (few, hard))
+        # The soft limit alone: not everybody may raise a hard one again for the next test.
+        hard = resource.prlimit(self.daemon.process.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(self.daemon.process.pid, resource.RLIMIT_NOFILE, (few, hard))
         self.addCleanup(self.nothing_is_left)
 
     def test_what_is_cached_does_not_keep_descriptors_from_those_who_come(self):

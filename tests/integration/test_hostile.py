@@ -7,8 +7,10 @@ neither more descriptors nor noticeably more memory than before.
 import array
 import contextlib
 import math
+import mmap
 import os
 import random
+import select
 import socket
 import time
 import unittest
@@ -387,6 +389,65 @@ class HostileTest(DaemonCase):
             os._exit(0)
         os.waitpid(child, 0)
         self.assert_closed(client.socket)
+
+
+class PagesTest(DaemonCase):
+    """Nonsense in a client's control page: its own place in the order is all that it moves."""
+
+    options = ("--mode", "passive", "--evict-timeout", "0.3")
+
+    def take(self, client, instance, size):
+        _, fds = client.allocate(instance.instance_id,
+                                 [self.array("x", [size], unchunkable=True)])
+        for fd in fds.values():
+            os.close(fd)
+
+    def answer_until(self, asker, number, victims):
+        """Wait for the asker's grant; victims answer what they are asked: {client: busy}."""
+        while number not in asker.answers:
+            ready, _, _ = select.select([asker.socket, *(v.socket for v in victims)], [], [], 10)
+            self.assertTrue(ready, "nobody hears anything")
+            for client in (asker, *victims):
+                if client.socket not in ready:
+                    continue
+                message, fds = client.receive()
+                for fd in fds:
+                    os.close(fd)
+                if client is asker:
+                    asker.answers[message.id] = (message, [])
+                elif message.HasField("invalidate"):
+                    client.send("evict_reply", self.messages.EvictReply(
+                        evict_id=message.invalidate.evict_id, busy=victims[client]))
+        asker.finish(number)
+
+    def test_nonsense_in_a_page_harms_its_writer_alone(self):
+        liar, honest, asker = (self.connect(name) for name in ("liar", "honest", "asker"))
+        instances = {c: c.register("i", evictable=c is not asker) for c in (liar, honest, asker)}
+        size = liar.hello.hello.control_page_size
+        chance = random.Random(4)
+        patterns = [bytes(size), b"\xff" * size, b"\x01" * size, b"\x7f" * size,
+                    *(chance.randbytes(size) for _ in range(12))]
+        self.take(liar, instances[liar], 18 * MIB)
+        for pattern in patterns:
+            self.take(honest, instances[honest], 18 * MIB)
+            self.use_grants(honest, instances[honest])
+            with mmap.mmap(liar.hello_fds[0], size) as page:
+                page[:] = pattern
+            number = asker.start("allocate", self.messages.Allocate(
+                instance_id=instances[asker].instance_id,
+                requests=[self.messages.ArrayRequests(
+                    instance_id=instances[asker].instance_id,
+                    arrays=[self.array("x", [40 * MIB], unchunkable=True)])]))
+            self.answer_until(asker, number, {liar: True, honest: False})
+            held = {c["name"]: c["held_bytes"] for c in self.status()["clients"]}
+            self.assertEqual((held["liar"], held["honest"], held["asker"]),
+                             (18 * MIB, 0, 40 * MIB))
+            asker.release(instances[asker].instance_id)
+            for client in (liar, honest, asker):
+                client.call("ping", self.messages.Ping())
+        liar.release(instances[liar].instance_id)
+        status = self.status_when(lambda s: s["lent_bytes"] == 0, "all has come back")
+        self.assertEqual((status["draining_bytes"], status["promised_bytes"]), (0, 0))
 
 
 if __name__ == "__main__":

@@ -159,6 +159,16 @@ class TwoDevicesTest(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(second, done.stderr)
 
+    def test_case_08_another_gpu_than_the_daemons(self):
+        """Of a program that sees one GPU and asks for the memory of the other."""
+        first, second = self.uuid(DevicesCase.daemon.path), self.uuid(self.second_path)
+        for path, wanted, seen in ((DevicesCase.daemon.path, first, second),
+                                   (self.second_path, second, first)):
+            done = self.fit(path, seen)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(wanted, done.stderr)
+            self.assertIn(seen, done.stderr)
+
     def test_case_43_json_with_no_one_and_two_gpus(self):
         folder = os.path.join(self.folder, "run")
         os.mkdir(folder)

@@ -352,6 +352,21 @@ class WaitTest(WaitCase):
         client.release(client.instance)
         client.call("unregister_instance", self.messages.UnregisterInstance(instance_id=other))
 
+    def test_what_others_of_the_user_owe_delays_nobody(self):
+        """Who gives up what it replaces waits for that, not for its neighbours'."""
+        owing, asking = self.join("owing"), self.join("asking")
+        self.take(owing, [self.fixed(10)])
+        self.take(asking, [self.fixed(40)])
+        number = self.ask(owing, [self.fixed(8)])  # granted: 10 MiB are to be given back
+        while number not in owing.answers:
+            message, fds = owing.receive()
+            owing.answers[message.id] = (message, fds)
+        begin = time.monotonic()
+        self.take(asking, [self.fixed(38)])  # 40 + 38 do not fit: it yields
+        self.assertLess(time.monotonic() - begin, 2)  # the other one has 5 s
+        self.granted(owing, number)
+        self.take(owing, [self.fixed(10)])  # and is still there
+
     def test_a_second_allocate_of_the_group_queues_behind(self):
         holder, client = self.join("holder"), self.join("client")
         other = client.register("other", group="default").instance_id

@@ -48,6 +48,7 @@ void watch_balance(struct watch *watch);
 void watch_balance_at_rest(struct watch *watch);
 
 int watch_daemon_fds(const struct watch *watch);
+/* 0 in a sanitizer's build, whose own memory grows. */
 uint64_t watch_daemon_rss_kib(const struct watch *watch);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * cubiememctl without a daemon: documents shown as tables, statuses as exit
- * statuses, numbers as people write them, and the words for a closed socket.
+ * statuses, and numbers as people write them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,10 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "../../client/cubiememctl/ctl.h"
 
@@ -263,37 +259,6 @@ static void ids_are_whole_and_32_bits(void **state)
     assert_true(id == 4294967294u);
 }
 
-/* CASES 36: not a time-out, but whose the socket is and what would help. */
-static void case_36_a_closed_socket_names_its_group(void **state)
-{
-    char folder[] = "/tmp/test_ctl.XXXXXX";
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-    (void)state;
-    assert_true(fd >= 0);
-    assert_non_null(mkdtemp(folder));
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s/x.sock", folder);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(chmod(address.sun_path, 0600), 0);
-    char *text = ctl_denied_text(address.sun_path);
-    assert_non_null(text);
-    assert_shows(text, address.sun_path);
-    assert_shows(text, "permission denied");
-    assert_shows(text, "group ");
-    assert_shows(text, "mode 0600");
-    assert_shows(text, "--socket-group");
-    free(text);
-    assert_int_equal(chmod(address.sun_path, 0660), 0);
-    text = ctl_denied_text(address.sun_path);
-    assert_non_null(text);
-    assert_null(strstr(text, "--socket-group"));
-    free(text);
-    unlink(address.sun_path);
-    rmdir(folder);
-    close(fd);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,7 +270,6 @@ int main(void)
         cmocka_unit_test(statuses_become_exit_statuses),
         cmocka_unit_test(case_37_timeouts_are_finite),
         cmocka_unit_test(ids_are_whole_and_32_bits),
-        cmocka_unit_test(case_36_a_closed_socket_names_its_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

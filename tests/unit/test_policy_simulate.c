@@ -203,6 +203,15 @@ static void a_plan_that_is_refused_ends_with_6(void **state)
     assert_int_equal(output.status, 6);
 }
 
+static void a_plan_of_a_malformed_batch_is_wrong_usage(void **state)
+{
+    (void)state;
+    RUN(cmd_plan, &output, "plan", "--device", "4MiB", "x:2x3x10:int8", "y:2x3x11:int8");
+    assert_int_equal(output.status, 2);
+    assert_non_null(strstr(output.text, "INVALID_REQUEST"));
+    assert_non_null(strstr(output.text, "y"));
+}
+
 static void bad_arguments_of_plan_are_named(void **state)
 {
     static const char *const bad[][4] = {
@@ -238,6 +247,7 @@ int main(void)
         cmocka_unit_test(what_is_no_scenario_is_said),
         cmocka_unit_test(a_plan_says_what_simulate_says),
         cmocka_unit_test(a_plan_that_is_refused_ends_with_6),
+        cmocka_unit_test(a_plan_of_a_malformed_batch_is_wrong_usage),
         cmocka_unit_test(bad_arguments_of_plan_are_named),
     };
 

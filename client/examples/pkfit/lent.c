@@ -145,7 +145,7 @@ static int batch_allocate(struct lent_evaluator *lent, const struct pk_subject *
     if (status == CUBIEMEM_OK) {
         status = cubiemem_allocate(lent->instance, &wait, response_p);
     }
-    return status == CUBIEMEM_OK ? 0 : complain("no memory for the batch", status);
+    return status == CUBIEMEM_OK ? 0 : complain("the batch was not granted", status);
 }
 
 static int lent_run(struct evaluator *evaluator, const struct pk_subject *subject,
