@@ -193,18 +193,6 @@ static int await_replaced(struct batch *batch, int64_t deadline)
     return status;
 }
 
-/* What another's allocate gave the instance and nobody took is there no more. A mere
- * notice has no arrays, and stays. */
-static void forget_untaken(struct cubiemem_instance *instance)
-{
-    pthread_mutex_lock(&instance->client->books);
-    if (instance->response != NULL && instance->response->arrays.n > 0) {
-        cubiemem_response_free(instance->response);
-        instance->response = NULL;
-    }
-    pthread_mutex_unlock(&instance->client->books);
-}
-
 /* The answer is here, and the act role with it. */
 static int take_grant(struct batch *batch, struct incoming *answer,
                       struct cubiemem_response **response_p)
@@ -227,7 +215,6 @@ static int take_grant(struct batch *batch, struct incoming *answer,
     uint64_t grant = answer->message->response->grant;
     status = holding_apply(trigger->client, answer, response_p);
     if (status == CUBIEMEM_OK) {
-        forget_untaken(trigger);
         marks_deliver(trigger->owner, grant);
     }
     return status;
@@ -360,6 +347,7 @@ int cubiemem_take_response(struct cubiemem_instance *instance,
     instance->response_status = CUBIEMEM_OK;
     if (response != NULL) { /* with the books held: a grant that replaces it closes again */
         marks_deliver(instance->owner, response->grant);
+        atomic_store(&instance->bereft, false);
     }
     pthread_mutex_unlock(&instance->client->books);
     if (response == NULL) {
@@ -376,15 +364,16 @@ int cubiemem_take_response(struct cubiemem_instance *instance,
 /* ------------------------------------------------------------ release */
 
 static int tell_release(struct cubiemem_instance *instance, const char *const *labels,
-                        size_t n_labels)
+                        size_t n_labels, uint64_t grant)
 {
     Cubiemem__Release release = CUBIEMEM__RELEASE__INIT;
     Cubiemem__ClientMessage message = CUBIEMEM__CLIENT_MESSAGE__INIT;
     size_t at = 0;
     int status;
     message.release = &release;
-    release.has_instance_id = true;
+    release.has_instance_id = release.has_grant = true;
     release.instance_id = instance->id;
+    release.grant = grant;
     release.has_all = release.all = labels == NULL;
     do {
         /* 128 labels of 255 bytes fit into a packet. */
@@ -410,9 +399,11 @@ int cubiemem_release(struct cubiemem_instance *instance, const char *const *labe
     }
     pthread_mutex_lock(&instance->client->books);
     status = holding_drop(instance, labels, n_labels);
-    pthread_mutex_unlock(&instance->client->books);
+    uint64_t grant = instance->grant; /* one that comes now is not meant */
     if (status == CUBIEMEM_OK && labels == NULL) {
-        forget_untaken(instance);
+        holding_forget_untaken(instance);
+        atomic_store(&instance->bereft, false);
     }
-    return status == CUBIEMEM_OK ? tell_release(instance, labels, n_labels) : status;
+    pthread_mutex_unlock(&instance->client->books);
+    return status == CUBIEMEM_OK ? tell_release(instance, labels, n_labels, grant) : status;
 }

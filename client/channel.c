@@ -41,12 +41,13 @@ static void inbox_finish(struct inbox *inbox)
 }
 
 int channel_init(struct channel *channel, int socket, bool manual, channel_event_fn *on_event,
-                 void *event_arg)
+                 channel_ready_fn *is_ready, void *event_arg)
 {
     *channel = (struct channel){
         .socket = socket,
         .manual = manual,
         .on_event = on_event,
+        .is_ready = is_ready,
         .event_arg = event_arg,
         .listening = true,
     };
@@ -98,6 +99,14 @@ void channel_stop(struct channel *channel)
         pthread_join(channel->thread, NULL);
         channel->has_thread = false;
     }
+}
+
+bool channel_is_closing(struct channel *channel)
+{
+    pthread_mutex_lock(&channel->lock);
+    bool closing = channel->stopping;
+    pthread_mutex_unlock(&channel->lock);
+    return closing;
 }
 
 void channel_finish(struct channel *channel)
@@ -292,6 +301,9 @@ static bool take_in_order(struct channel *channel, struct pending *pending)
         if (head->pending != NULL) {
             return false; /* another call's turn; it has been woken */
         }
+        if (!channel_is_ready(channel)) {
+            return false; /* the library's thread waits for it, or the next dispatch looks */
+        }
         if (pending->leads) {
             channel_pass_reading(channel);
             pending->leads = false;
@@ -387,4 +399,14 @@ void channel_acted(struct channel *channel)
     channel->acting = false;
     channel_rouse(channel);
     pthread_mutex_unlock(&channel->lock);
+}
+
+void channel_work_ended(struct channel *channel)
+{
+    if (atomic_load_explicit(&channel->postponed, memory_order_relaxed)) {
+        pthread_mutex_lock(&channel->lock);
+        atomic_store(&channel->postponed, false);
+        channel_rouse(channel);
+        pthread_mutex_unlock(&channel->lock);
+    }
 }

@@ -36,6 +36,9 @@ struct pending;
 /* Acts on an event (or on the late answer of an ordered call) and frees it; NULL:
  * the daemon is gone, told once. Called without locks. */
 typedef void channel_event_fn(struct incoming *event, void *arg);
+/* Could it be acted on now without waiting for the program's own work? A thread of the
+ * program may be the one that has begun it. Called without locks. */
+typedef bool channel_ready_fn(const struct incoming *event, void *arg);
 
 struct inbox {
     struct incoming *first, **last;
@@ -47,7 +50,9 @@ struct channel {
     int wakeup; /* eventfd: the inbox or `stopping` needs the background thread */
     bool manual; /* no background thread */
     channel_event_fn *on_event;
+    channel_ready_fn *is_ready;
     void *event_arg;
+    atomic_bool postponed; /* an event waits for work to end: channel_work_ended() */
 
     pthread_mutex_t send_lock; /* keeps the parts of a message together */
 
@@ -77,11 +82,13 @@ struct channel {
 
 /* Takes the socket in any case. Returns a status. */
 int channel_init(struct channel *channel, int socket, bool manual, channel_event_fn *on_event,
-                 void *event_arg);
+                 channel_ready_fn *is_ready, void *event_arg);
 /* Starts the background thread (signals blocked); not for a manual channel. */
 int channel_start(struct channel *channel);
 /* Ends the background thread; calls still work. */
 void channel_stop(struct channel *channel);
+/* Is the client being closed, so that the background thread may wait no longer? */
+bool channel_is_closing(struct channel *channel);
 /* Stops, and closes everything; queued events are dropped. */
 void channel_finish(struct channel *channel);
 /* In a forked child: closes the descriptors and touches nothing else. */
@@ -106,6 +113,8 @@ int channel_call(struct channel *channel, Cubiemem__ClientMessage *parts, size_t
 int channel_call_ordered(struct channel *channel, Cubiemem__ClientMessage *parts, size_t n_parts,
                          int64_t deadline, struct incoming **answer_p);
 void channel_acted(struct channel *channel);
+/* What waited for it may be acted on. */
+void channel_work_ended(struct channel *channel);
 
 /* Send without waiting for an answer (id 0). */
 int channel_send(struct channel *channel, Cubiemem__ClientMessage *parts, size_t n_parts,

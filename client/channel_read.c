@@ -63,6 +63,25 @@ void channel_act(struct channel *channel, struct incoming *event)
     channel_rouse(channel);
 }
 
+bool channel_is_ready(struct channel *channel)
+{
+    const struct incoming *event = channel->inbox.first;
+    channel->acting = true; /* so that it stays the first */
+    pthread_mutex_unlock(&channel->lock);
+    bool ready = channel->is_ready(event, channel->event_arg);
+    if (!ready) {
+        atomic_store(&channel->postponed, true);
+        /* The work may have ended between the look and the note. */
+        ready = channel->is_ready(event, channel->event_arg);
+    }
+    pthread_mutex_lock(&channel->lock);
+    channel->acting = false;
+    if (!ready && !channel->manual) {
+        channel_wake(channel);
+    }
+    return ready;
+}
+
 void channel_wake(struct channel *channel)
 {
     uint64_t one = 1;
@@ -323,7 +342,7 @@ static void notify(struct channel *channel, struct incoming *notice)
 static void drain(struct channel *channel)
 {
     while (channel->inbox.first != NULL && channel->inbox.first->pending == NULL &&
-           !channel->acting) {
+           !channel->acting && (!channel->manual || channel_is_ready(channel))) {
         channel_act(channel, inbox_pop(&channel->inbox));
     }
     while (channel->notices.first != NULL && !channel->stopping) {

@@ -32,6 +32,9 @@ bool channel_read(struct channel *channel, int64_t deadline);
 
 /* (locked) Act on one event: the lock is open while it lasts. */
 void channel_act(struct channel *channel, struct incoming *event);
+/* (locked) May a thread of the program act on the first event, or would it wait for work
+ * that it has perhaps begun itself? The lock is open while it is asked. */
+bool channel_is_ready(struct channel *channel);
 /* (locked) Wake whoever has to look at the inbox now. */
 void channel_rouse(struct channel *channel);
 /* (locked) The background thread, or get_fd's poller, has something to do. */

@@ -266,7 +266,7 @@ static int open_client(const struct wish *wish, struct cubiemem_client **client_
     clock_cond_init(&client->changed);
     pages_init(&client->pages);
     status = channel_init(&client->channel, socket, wish->manual || wish->tool, client_on_event,
-                          client);
+                          client_event_is_ready, client);
     if (status != CUBIEMEM_OK) {
         goto fail;
     }

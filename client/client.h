@@ -41,10 +41,12 @@ struct cubiemem_instance {
 
     struct request *queued; /* kept here until an allocate; a shared group's are sent at once */
     struct placements held;
+    uint64_t grant; /* the newest that was applied */
     struct block_view *blocks;
     unsigned n_cancels; /* calls of cubiemem_cancel() */
     struct cubiemem_response *response; /* of another's allocate, not taken yet */
     int response_status;                /* or why that grant could not be applied */
+    atomic_bool bereft; /* what it held was taken, and the program was given nothing since */
     struct cubiemem_instance *next;     /* client::instances */
 };
 
@@ -114,5 +116,6 @@ void client_free_instance(struct cubiemem_instance *instance);
 
 /* The channel's events. */
 void client_on_event(struct incoming *event, void *client);
+bool client_event_is_ready(const struct incoming *event, void *client);
 
 #endif

@@ -87,22 +87,10 @@ static void tell_lost(struct cubiemem_client *client)
 static void take_response(struct cubiemem_client *client, struct incoming *event)
 {
     const Cubiemem__Result *result = event->message->result;
-    uint64_t id = event->message->response->instance_id;
-    struct cubiemem_response *response = NULL;
     if (result != NULL && result->code != CUBIEMEM_OK) {
         return; /* a refusal that came after its caller's time-out */
     }
-    int status = holding_apply(client, event, &response);
-    pthread_mutex_lock(&client->books);
-    struct cubiemem_instance *instance = client_instance(client, id);
-    if (instance != NULL) {
-        cubiemem_response_free(instance->response);
-        instance->response = response;
-        instance->response_status = status;
-    } else {
-        cubiemem_response_free(response);
-    }
-    pthread_mutex_unlock(&client->books);
+    (void)holding_apply(client, event, NULL);
 }
 
 /* ----------------------------------------------------------- eviction */
@@ -151,6 +139,11 @@ static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate
         return false;
     }
     eviction->owner->evicting = true;
+    for (size_t i = 0; i < eviction->n; i++) {
+        if (eviction->instances[i]->held.n > 0) { /* else it may begin for the others */
+            atomic_store(&eviction->instances[i]->bereft, true);
+        }
+    }
     return true;
 }
 
@@ -205,6 +198,11 @@ static void evict(struct cubiemem_client *client, const Cubiemem__Invalidate *in
 }
 
 /* ----------------------------------------------------------- dispatch */
+
+bool client_event_is_ready(const struct incoming *event, void *client)
+{
+    return !holding_waits(client, event);
+}
 
 void client_on_event(struct incoming *event, void *arg)
 {

@@ -25,7 +25,7 @@ struct grant {
     const Cubiemem__ArrayResponse *message;
     struct incoming *incoming;
     struct segment_list loose; /* held, mapped nowhere */
-    uint64_t *closed;          /* legacy blocks that were dropped */
+    uint64_t *closed;          /* dropped blocks that are told whole: legacy, or unmapped before */
     size_t n_closed;
     struct block_view *fresh; /* mapped for this grant */
     struct placements placements;
@@ -186,8 +186,9 @@ static void send_release(struct cubiemem_client *client, const Cubiemem__ArrayRe
     Cubiemem__ClientMessage message = CUBIEMEM__CLIENT_MESSAGE__INIT;
     char *labels[128];
     message.release = &release;
-    release.has_instance_id = true;
+    release.has_instance_id = release.has_grant = true;
     release.instance_id = response->instance_id;
+    release.grant = response->grant;
     release.labels = labels;
     for (size_t i = 0; i < response->n_arrays;) {
         release.n_labels = 0;
@@ -212,8 +213,9 @@ static int drop_replaced(struct grant *grant)
     int first = CUBIEMEM_OK;
     for (size_t i = 0; i < message->n_dropped_blocks; i++) {
         struct block_view *block = find_block(instance->blocks, message->dropped_blocks[i], &hint);
-        if (block == NULL) {
-            continue; /* yielded, or evicted, before */
+        if (block == NULL) { /* released, and the grant was made before that was heard */
+            grant->closed[grant->n_closed++] = message->dropped_blocks[i];
+            continue;
         }
         bool legacy = block->legacy;
         uint64_t id = block->id;
@@ -422,10 +424,6 @@ static int apply_locked(struct grant *grant, struct cubiemem_response **response
     if (status == CUBIEMEM_OK) {
         status = commit(grant, response_p);
     }
-    if (status != CUBIEMEM_OK) {
-        reject(grant);
-    }
-    segment_list_release(&grant->loose, &grant->client->context);
     return status;
 }
 
@@ -450,22 +448,119 @@ static void unuse_instance(struct cubiemem_instance *instance)
     pthread_cond_broadcast(&instance->client->changed);
 }
 
+/* Does the grant put something else in the place of a pinned array? */
+static bool replaces_pinned(const struct grant *grant)
+{
+    const Cubiemem__ArrayResponse *message = grant->message;
+    for (size_t i = 0; i < message->n_arrays; i++) {
+        const Cubiemem__ArrayPlacement *array = message->arrays[i];
+        const struct placement *before =
+            array->label != NULL ? placements_find(&grant->instance->held, array->label) : NULL;
+        if (before != NULL && before->pinned != NULL &&
+            (array->memory != CUBIEMEM__MEMORY__PINNED || array->zeroed ||
+             array->nbytes != before->pinned->nbytes)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool replaces(const struct grant *grant)
+{
+    return grant->message->n_dropped_blocks > 0 || replaces_pinned(grant);
+}
+
 /* Nobody may work in what is unmapped. Who calls allocate knows what he replaces;
  * that of another member comes at any time, so what is begun has to end, and nothing
- * begins before the grant is taken. Books held; open while it waits. */
-static void await_work(struct cubiemem_instance *instance)
+ * begins before the grant is taken. Books held; open while it waits. False: the client
+ * is being closed, and the work has not ended. */
+static bool await_work(struct cubiemem_instance *instance)
 {
     struct cubiemem_client *client = instance->client;
-    bool is_own = instance->group->committing;
+    bool is_own = instance->group->committing, ended;
+    failure_hold(true); /* that a slice of the wait is over is nobody's failure */
     do { /* again if an earlier grant was taken meanwhile, which opens it */
         pthread_mutex_unlock(&client->books);
-        if (!is_own) {
-            marks_close(instance->owner);
-        }
-        /* A dead context ends the wait, too: then nothing runs. */
-        (void)marks_wait(instance->owner, INT64_MAX);
+        do {
+            int64_t look_again = clock_deadline(CLOCK_SECOND_NS / 10);
+            /* A dead context ends the wait, too: then nothing runs. */
+            ended = (is_own || marks_close(instance->owner, look_again)) &&
+                    marks_wait(instance->owner, look_again) != CUBIEMEM_TIMEOUT;
+        } while (!ended && !channel_is_closing(&client->channel));
         pthread_mutex_lock(&client->books);
-    } while (!is_own && !marks_are_closed(instance->owner));
+    } while (ended && !is_own && !marks_are_closed(instance->owner));
+    failure_hold(false);
+    return ended;
+}
+
+/* Whatever was granted before and not taken describes what may be there no more. In
+ * one step with the grant: who took it in between would be let into it. A mere notice
+ * has no arrays, and stays unless there is a newer one. Books held. */
+static void keep_response(struct cubiemem_instance *instance, struct cubiemem_response *response,
+                          int status)
+{
+    cubiemem_response_free(instance->response);
+    instance->response = response;
+    instance->response_status = status;
+}
+
+void holding_forget_untaken(struct cubiemem_instance *instance)
+{
+    if (instance->response != NULL && instance->response->arrays.n > 0) {
+        keep_response(instance, NULL, CUBIEMEM_OK);
+    }
+}
+
+/* Books held, but for while it waits. What is rejected takes away what the grant left
+ * in its place, too: that is waited for as what is replaced. */
+static int apply_and_keep(struct grant *grant, struct cubiemem_response **response_p)
+{
+    struct cubiemem_instance *instance = grant->instance;
+    struct cubiemem_response *response = NULL;
+    bool is_answer = response_p != NULL, takes_away = replaces(grant);
+    if (takes_away && !await_work(instance)) {
+        return failure_set(CUBIEMEM_DISCONNECTED, "the client is closed");
+    }
+    if (takes_away) {
+        atomic_store(&instance->bereft, true);
+    }
+    instance->grant = grant->message->grant;
+    int status = apply_locked(grant, &response);
+    if (status != CUBIEMEM_OK) {
+        failure_hold(true);
+        if (!takes_away && !is_answer) {
+            (void)await_work(instance); /* closed in between: the memory stays mapped */
+        }
+        failure_hold(false);
+        atomic_store(&instance->bereft, instance->bereft || instance->held.n > 0);
+        reject(grant);
+    }
+    segment_list_release(&grant->loose, &grant->client->context);
+    if (!is_answer) {
+        keep_response(instance, response, status);
+    } else if (status == CUBIEMEM_OK) {
+        holding_forget_untaken(instance);
+        atomic_store(&instance->bereft, false);
+        *response_p = response;
+    }
+    return status;
+}
+
+bool holding_waits(struct cubiemem_client *client, const struct incoming *event)
+{
+    const Cubiemem__DaemonMessage *message = event->message;
+    if (message->response == NULL && message->yield == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&client->books);
+    const struct cubiemem_instance *instance =
+        client_instance(client, message->response != NULL ? message->response->instance_id
+                                                          : message->yield->instance_id);
+    bool waits = instance != NULL && !instance->group->committing &&
+                 marks_have_begun(instance->owner) &&
+                 (message->response == NULL || instance->held.n > 0);
+    pthread_mutex_unlock(&client->books);
+    return waits;
 }
 
 int holding_apply(struct cubiemem_client *client, struct incoming *incoming,
@@ -482,10 +577,7 @@ int holding_apply(struct cubiemem_client *client, struct incoming *incoming,
         pthread_mutex_unlock(&client->books);
         return failure_set(CUBIEMEM_NOT_REGISTERED, "the instance is gone");
     }
-    if (grant.message->n_dropped_blocks > 0) {
-        await_work(grant.instance);
-    }
-    int status = apply_locked(&grant, response_p);
+    int status = apply_and_keep(&grant, response_p);
     unuse_instance(grant.instance);
     pthread_mutex_unlock(&client->books);
 
@@ -509,13 +601,14 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
     uint64_t *closed = calloc(yield->n_block_ids + 1, sizeof *closed);
     size_t n_closed = 0;
     /* Without memory nothing is unmapped, and the answer names no segment. */
-    if (instance != NULL && closed != NULL) {
-        await_work(instance);
+    if (instance != NULL && closed != NULL && await_work(instance)) {
         /* It may be refused in the end, and the arrays are gone all the same. */
-        marks_shut(instance->owner);
+        atomic_store(&instance->bereft, true);
+        holding_forget_untaken(instance);
         for (size_t i = 0; i < yield->n_block_ids; i++) {
             struct block_view *block = find_block(instance->blocks, yield->block_ids[i], &hint);
-            if (block == NULL) {
+            if (block == NULL) { /* as in drop_replaced() */
+                closed[n_closed++] = yield->block_ids[i];
                 continue;
             }
             bool legacy = block->legacy;

@@ -13,7 +13,8 @@
 /*
  * Apply the ArrayResponse in `incoming` to its instance: wait for the work in
  * what is dropped, unmap it, map what is new, hand back what is left over. The
- * caller has the act role.
+ * caller has the act role. response_p NULL: nobody asked; the response is kept in
+ * the instance, in the same step, to be taken.
  *
  * Return: OK; NO_FDS, HOST_MEMORY, CUDA, INTERNAL: the arrays of the grant are
  * not held (nor those that they replace), and the daemon knows it;
@@ -21,6 +22,9 @@
  */
 int holding_apply(struct cubiemem_client *client, struct incoming *incoming,
                   struct cubiemem_response **response_p);
+
+/* Would the application of this event, or of this Yield, wait for work that is begun? */
+bool holding_waits(struct cubiemem_client *client, const struct incoming *event);
 
 /* Unmap blocks that the daemon needs before it can go on, and say so. */
 void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield);
@@ -31,6 +35,10 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
  * the labels that are still held may have lost nothing.
  */
 int holding_drop(struct cubiemem_instance *instance, const char *const *labels, size_t n_labels);
+
+/* A response that waits to be taken and has arrays describes what is there no more. Books
+ * held. */
+void holding_forget_untaken(struct cubiemem_instance *instance);
 
 /* Without unmapping: the context is dead, or its work never ended. Books held. */
 void holding_forget(struct cubiemem_instance *instance);

@@ -87,6 +87,16 @@ int marks_begin(struct owner *owner)
     return CUBIEMEM_OK;
 }
 
+void marks_begin_undo(struct owner *owner)
+{
+    atomic_fetch_sub(&owner->words->word, 1);
+}
+
+bool marks_have_begun(struct owner *owner)
+{
+    return (atomic_load(&owner->words->word) & CONTROL_COUNT_MASK) != 0;
+}
+
 /* ---------------------------------------------------------- end */
 
 /* A number of its own for each thread, never used again; 0 is nobody. */
@@ -354,23 +364,22 @@ bool marks_evict(struct owner *owner)
     return idle;
 }
 
-void marks_close(struct owner *owner)
+bool marks_close(struct owner *owner, int64_t deadline)
 {
     int64_t pause = WAIT_FIRST_NS;
     uint64_t word = 0;
     while (!atomic_compare_exchange_weak(&owner->words->word, &word, CONTROL_EVICTING) &&
            word != CONTROL_EVICTING) {
         if (word != 0) {
+            if (clock_left(deadline) == 0) {
+                return false;
+            }
             clock_sleep(pause);
             pause = pause * 2 < WAIT_LONGEST_NS ? pause * 2 : WAIT_LONGEST_NS;
         }
         word = 0;
     }
-}
-
-void marks_shut(struct owner *owner)
-{
-    atomic_fetch_or(&owner->words->word, CONTROL_EVICTING);
+    return true;
 }
 
 bool marks_are_closed(struct owner *owner)

@@ -57,6 +57,10 @@ struct owner *owner_destroy(struct owner *owner);
 
 /* Work begins. Return: OK; EVICTED; LIMIT (too deeply nested). */
 int marks_begin(struct owner *owner);
+/* It did not begin after all. */
+void marks_begin_undo(struct owner *owner);
+/* Is work begun that has not ended? */
+bool marks_have_begun(struct owner *owner);
 
 /* Take a slot for the stream (for the calling thread, if the handle is the
  * per-thread one). MARKS_FULL: get another control page and ask again. */
@@ -78,10 +82,9 @@ int marks_wait(struct owner *owner, int64_t deadline);
 
 /* Set the evicting bit if the owner is idle; false: it is busy. */
 bool marks_evict(struct owner *owner);
-/* Wait until nothing is begun, and let nothing begin until the next delivery. */
-void marks_close(struct owner *owner);
-/* The same without waiting: what is begun goes on. */
-void marks_shut(struct owner *owner);
+/* Wait until nothing is begun, and let nothing begin until the next delivery. False: the
+ * time was over before. */
+bool marks_close(struct owner *owner, int64_t deadline);
 /* Closed, and nothing is begun? */
 bool marks_are_closed(struct owner *owner);
 /* The program has this grant now; the owner is no longer evicted. */

@@ -10,7 +10,19 @@
 int cubiemem_begin_work(struct cubiemem_instance *instance)
 {
     int status = instance_check(instance, CLIENT_QUICK);
-    return status == CUBIEMEM_OK ? marks_begin(instance->owner) : status;
+    if (status == CUBIEMEM_OK) {
+        status = marks_begin(instance->owner);
+    }
+    /* A grant to another of the owner's instances opens the owner, not this one. It is
+     * bereft before the owner is opened, so whoever gets this far sees it. */
+    if (status == CUBIEMEM_OK && atomic_load(&instance->bereft)) {
+        marks_begin_undo(instance->owner);
+        status = failure_set(CUBIEMEM_EVICTED,
+                             "the arrays of instance %.80s were taken back or replaced: take the "
+                             "response, or queue them again, then allocate",
+                             instance->name);
+    }
+    return status;
 }
 
 /* A slot for a stream that was never marked before. */
@@ -47,6 +59,7 @@ int cubiemem_end_work(struct cubiemem_instance *instance, cubiemem_stream stream
     }
     status = marks_end(instance->owner, stream, &unprepared);
     if (!unprepared) {
+        channel_work_ended(&instance->client->channel);
         return status;
     }
     status = prepare(instance, stream);
@@ -55,6 +68,7 @@ int cubiemem_end_work(struct cubiemem_instance *instance, cubiemem_stream stream
     }
     unprepared = false;
     status = marks_end(instance->owner, stream, &unprepared);
+    channel_work_ended(&instance->client->channel);
     return unprepared ? failure_set(CUBIEMEM_BUSY, "too many threads mark new streams at once")
                       : status;
 }

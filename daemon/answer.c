@@ -112,14 +112,27 @@ static void refusal_text(int status, const struct policy_refusal *refusal, const
     }
     char figures[400] = "";
     if (refusal->asked != UINT64_MAX && status != CUBIEMEM_INVALID_REQUEST) {
-        char asked[SIZE_TEXT_MAX], held[SIZE_TEXT_MAX], cap[SIZE_TEXT_MAX], free_[SIZE_TEXT_MAX],
-            largest[SIZE_TEXT_MAX];
-        snprintf(figures, sizeof(figures),
-                 "; asked %s, held %s, cap %s, free %s, the largest that fits in one chunk %s%s%.80s",
-                 size_format(refusal->asked, asked), size_format(refusal->held, held),
-                 size_format(refusal->cap, cap), size_format(refusal->free, free_),
-                 size_format(refusal->largest, largest),
-                 refusal->limited_by[0] != '\0' ? ", limited by " : "", refusal->limited_by);
+        const struct {
+            const char *name;
+            uint64_t size;
+        } known[] = {{"asked", refusal->asked},
+                     {"held", refusal->held},
+                     {"cap", refusal->cap},
+                     {"free", refusal->free},
+                     {"the largest that fits in one chunk", refusal->largest}};
+        size_t length = 0;
+        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+            char figure[SIZE_TEXT_MAX];
+            if (known[i].size != UINT64_MAX) {
+                length += (size_t)snprintf(figures + length, sizeof(figures) - length, "%s%s %s",
+                                           i == 0 ? "; " : ", ", known[i].name,
+                                           size_format(known[i].size, figure));
+            }
+        }
+        if (refusal->limited_by[0] != '\0') {
+            snprintf(figures + length, sizeof(figures) - length, ", limited by %.80s",
+                     refusal->limited_by);
+        }
     }
     snprintf(text, size, "%s%s%s%s%s", what,
              refusal->why != NULL ? refusal->why : status_text(status), figures,

@@ -142,6 +142,23 @@ void control_pages_look(struct control_page *pages)
     }
 }
 
+bool control_pages_show_work(struct control_page *pages)
+{
+    for (struct control_page *page = pages; page != NULL; page = page->next) {
+        for (uint32_t i = 1; i < CONTROL_SLOTS; i++) {
+            const union control_slot *slot = &page->slots[i];
+            if (i <= CONTROL_OWNERS_PER_PAGE && page->allotted[i]
+                    ? (atomic_load(&slot->owner.word) & CONTROL_COUNT_MASK) != 0
+                    : atomic_load(&slot->stream.kind) == CONTROL_STREAM &&
+                          atomic_load(&slot->stream.completed) !=
+                              atomic_load(&slot->stream.submitted)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 bool control_page_is_idle(const struct control_page *pages, uint32_t reference)
 {
     const bool *busy = busy_of((struct control_page *)(uintptr_t)pages, reference);

@@ -35,6 +35,8 @@ uint32_t control_page_allot(struct control_page *pages);
 void control_page_free(struct control_page *pages, uint32_t reference);
 struct control_owner *control_page_owner(struct control_page *pages, uint32_t reference);
 
+/* Is work begun, or marked and not ended, of any owner? */
+bool control_pages_show_work(struct control_page *pages);
 /* Reads all slots once: a client may have thousands of owners and of streams. */
 void control_pages_look(struct control_page *pages);
 /* At the last look: nothing begun, nothing granted that was not used, no marked

@@ -254,11 +254,12 @@ int handle_release(struct request *request)
     if (instance == NULL) {
         return CUBIEMEM_NOT_REGISTERED;
     }
+    const uint64_t newest = body->has_grant ? body->grant : UINT64_MAX;
     if (body->all || body->n_labels == 0) {
-        session_release(instance, NULL);
+        session_release(instance, NULL, newest);
     }
     for (size_t i = 0; i < body->n_labels; i++) {
-        session_release(instance, body->labels[i]);
+        session_release(instance, body->labels[i], newest);
     }
     return CUBIEMEM_OK;
 }

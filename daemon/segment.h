@@ -22,11 +22,11 @@ struct segment {
 
     /* Legacy: no handle and no descriptor here; a helper process holds the memory. */
     uint64_t legacy_key; /* generation of the helper's block; 0: not legacy */
-    uint64_t block_id;   /* legacy: of the block that it is, as the client gives it back */
     unsigned char legacy_handle[64];
 
     struct segment *next; /* in the list or stack that owns it */
     struct segment *prev; /* in a block, or among what a session owes */
+    uint64_t block_id;    /* owed: of the block that it was in; legacy: that it is */
     bool taken;           /* a transaction under way wants it for a new block */
     uint64_t yielded_to;  /* owed: number of the transaction that asked for it; 0: of none */
 };

@@ -246,8 +246,12 @@ void block_add_segment(struct block *block, struct segment *segment)
     block->instance->session->held_size += segment->size;
 }
 
-static void owe(struct session *session, struct segment *list)
+static void owe(struct session *session, const struct block *block)
 {
+    struct segment *list = block->segments;
+    for (struct segment *segment = list; segment != NULL; segment = segment->next) {
+        segment->block_id = block->id;
+    }
     if (list != NULL && session->owed == NULL) {
         session->owed_since_ns = now_ns();
         connection_watch(session->connection);
@@ -259,7 +263,7 @@ void block_end(struct block *block, enum block_end how)
 {
     struct session *session = block->instance->session;
     if (how == BLOCK_OWED) {
-        owe(session, block->segments);
+        owe(session, block);
     } else if (how == BLOCK_TO_POOL) {
         segments_to_pool(session, block->segments);
     } else {
@@ -286,18 +290,21 @@ static void end_gone_blocks(struct daemon *daemon, enum block_end how)
     }
 }
 
-/* The owed segment of this id (legacy: of this block), taken off the list. */
-static struct segment *owed_take(struct session *session, uint64_t id, bool legacy)
+/* The owed segments of this id, or of this block, come to the list. */
+static bool owed_take(struct session *session, uint64_t id, bool by_block, struct segment **list_p)
 {
-    struct segment *segment = session->owed;
-    while (segment != NULL && ((segment->legacy_key != 0) != legacy ||
-                               (legacy ? segment->block_id : segment->id) != id)) {
-        segment = segment->next;
+    struct segment *segment, *next;
+    bool any = false;
+    DL_FOREACH_SAFE(session->owed, segment, next)
+    {
+        if (by_block ? segment->block_id == id : segment->legacy_key == 0 && segment->id == id) {
+            DL_DELETE(session->owed, segment);
+            segment->next = *list_p;
+            *list_p = segment;
+            any = true;
+        }
     }
-    if (segment != NULL) {
-        DL_DELETE(session->owed, segment);
-    }
-    return segment;
+    return any;
 }
 
 bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
@@ -305,15 +312,12 @@ bool session_give_back(struct session *session, const uint64_t *ids, size_t n,
 {
     struct segment *list = NULL;
     bool all_owed = true;
-    for (size_t i = 0; i < n + n_blocks; i++) {
-        struct segment *segment = i < n ? owed_take(session, ids[i], false)
-                                        : owed_take(session, block_ids[i - n], true);
-        if (segment == NULL) {
-            all_owed = false;
-            continue;
-        }
-        segment->next = list;
-        list = segment;
+    for (size_t i = 0; i < n; i++) {
+        all_owed &= owed_take(session, ids[i], false, &list);
+    }
+    for (size_t i = 0; i < n_blocks; i++) {
+        /* None, where new blocks have taken all that the block had. */
+        (void)owed_take(session, block_ids[i], true, &list);
     }
     transactions_earmark_yielded(session->daemon, list);
     segments_to_pool(session, list);
@@ -416,13 +420,16 @@ struct instance *session_instance(struct session *session, uint64_t id)
     return instance;
 }
 
-void session_release(struct instance *instance, const char *label)
+void session_release(struct instance *instance, const char *label, uint64_t newest_grant)
 {
     struct daemon *daemon = instance->session->daemon;
     if (label != NULL) {
-        policy_release_label(daemon->policy, instance->policy, label);
+        const struct policy_array *array = policy_find_array(instance->policy, label);
+        if (array != NULL && array->grant <= newest_grant) {
+            policy_release_label(daemon->policy, instance->policy, label);
+        }
     } else {
-        policy_release_all(daemon->policy, instance->policy);
+        policy_release_until(daemon->policy, instance->policy, newest_grant);
     }
     end_gone_blocks(daemon, BLOCK_TO_POOL);
 }

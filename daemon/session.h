@@ -108,7 +108,9 @@ void session_unregister(struct session *session, struct instance *instance);
 struct instance *session_instance(struct session *session, uint64_t id);
 
 /* Arrays back, by a live client: memory to the pool. */
-void session_release(struct instance *instance, const char *label /* NULL: all */);
+/* What a later grant placed stays: the client did not know of it when it released. */
+void session_release(struct instance *instance, const char *label /* NULL: all */,
+                     uint64_t newest_grant);
 
 /* Everything of it back, by its live client's answer to Invalidate. */
 void session_evict(struct instance *instance);

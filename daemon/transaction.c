@@ -137,6 +137,7 @@ static void grant(struct transaction *transaction)
     backing_apply(&transaction->backing);
     backing_finish(&transaction->backing);
     number_grant(plan, number);
+    plan->grant = number;
     policy_set_clock(daemon->policy, (uint64_t)now_ns());
     policy_commit(daemon->policy, plan);
     settle_gone(daemon);
@@ -286,6 +287,29 @@ static bool takes_promised(const struct transaction *transaction)
                          (waiting_is_behind(transaction) && taken > transaction->own));
 }
 
+/* Old and new do not fit beside each other. */
+static void yield_or_wait(struct transaction *transaction, struct policy_refusal *refusal)
+{
+    bool is_worked_in = yield_would_wait_for_work(transaction);
+    *refusal = (struct policy_refusal){.asked = transaction->plan->asked,
+                                       .free = its_free(transaction),
+                                       .held = UINT64_MAX,
+                                       .cap = UINT64_MAX,
+                                       .largest = UINT64_MAX};
+    if (!is_worked_in && yield_start(transaction)) {
+        transactions_wake(transaction->daemon);
+        return;
+    }
+    unplan(transaction);
+    if (waiting_may(transaction)) {
+        wait_for_memory(transaction);
+    } else {
+        refusal->why = is_worked_in ? "another member of the group works in what would be replaced"
+                                    : NULL;
+        refuse(transaction, CUBIEMEM_NO_MEMORY, refusal);
+    }
+}
+
 /* A plan without victims is carried out: granted at once, or created for. */
 static void fetch(struct transaction *transaction, struct policy_refusal *refusal)
 {
@@ -310,12 +334,8 @@ static void fetch(struct transaction *transaction, struct policy_refusal *refusa
         if (status != CUBIEMEM_OK) {
             refuse(transaction, status, NULL);
         }
-    } else if (yield_start(transaction)) {
-        transactions_wake(daemon);
-    } else if (waiting_may(transaction)) {
-        wait_for_memory(transaction);
     } else {
-        refuse(transaction, CUBIEMEM_NO_MEMORY, refusal);
+        yield_or_wait(transaction, refusal);
     }
 }
 

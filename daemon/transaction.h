@@ -123,6 +123,9 @@ void transaction_created(struct transaction *transaction);
 /* yield.c */
 /* Undoes the plan and asks for what it replaces. False: it replaces nothing. */
 bool yield_start(struct transaction *transaction);
+/* Does another member of the group work in what it would be asked for? The whole group
+ * would stand still for as long. */
+bool yield_would_wait_for_work(const struct transaction *transaction);
 bool yield_is_owed(const struct transaction *transaction);
 /* These have come back: kept for the one that asked for them. */
 void transactions_earmark_yielded(struct daemon *daemon, struct segment *list);

@@ -47,6 +47,22 @@ static void mark_yielded(const struct block *block, const struct transaction *tr
     }
 }
 
+bool yield_would_wait_for_work(const struct transaction *transaction)
+{
+    const struct policy_plan *plan = transaction->plan;
+    for (size_t i = 0; i < plan->n_members; i++) {
+        const struct policy_plan_member *member = &plan->members[i];
+        if (member->instance != NULL && member->n_dropped > 0) {
+            const struct instance *instance = policy_instance_data(member->instance);
+            if (instance->session != transaction->session &&
+                control_pages_show_work(instance->session->pages)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 bool yield_start(struct transaction *transaction)
 {
     struct daemon *daemon = transaction->daemon;

@@ -37,7 +37,7 @@
 #define LIMIT_USER_PAUSE_NS 5000000ll
 
 #define LIMIT_HELLO_NS 5000000000ll     /* from accept to Hello */
-#define LIMIT_GIVE_BACK_NS 5000000000ll /* from a grant to its GiveBack */
+#define LIMIT_GIVE_BACK_NS 5000000000ll /* from a grant, or the end of work, to its GiveBack */
 #define LIMIT_UNREAD_NS 10000000000ll   /* output queued and not read */
 
 #define ARRAY_ALIGNMENT 512u           /* bytes; of arrays in a block */

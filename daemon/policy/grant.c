@@ -110,7 +110,8 @@ void policy_commit(struct policy *policy, struct policy_plan *shown)
             continue;
         }
         if (shown->members[m].requester) {
-            holdings_take(instance, plan->members[m].lot, &instance->request);
+            holdings_take(instance, plan->members[m].lot, &instance->request,
+                          shown->grant);
             request_remove(instance);
         }
         instance->chunks = shown->partition.chunks;

@@ -84,7 +84,7 @@ static void block_take(struct policy_instance *instance, struct lot *lot, size_t
 }
 
 void holdings_take(struct policy_instance *instance, struct lot *lot,
-                   const struct request *request)
+                   const struct request *request, uint64_t grant)
 {
     for (size_t i = 0; i < lot->n_blocks; i++) {
         block_take(instance, lot, i);
@@ -99,6 +99,7 @@ void holdings_take(struct policy_instance *instance, struct lot *lot,
         table_add(&instance->labels, &held->node, request->hashes[i]);
         list_append(instance->first_held, instance->last_held, held, previous, next);
         held->lot = lot;
+        held->array->grant = grant;
         lot->n_users++;
         if (held->array->memory == CUBIEMEM_DEVICE) {
             instance->n_device++;
@@ -146,4 +147,18 @@ void policy_release_all(struct policy *policy, struct policy_instance *instance)
 {
     (void)policy;
     holdings_drop_all(instance);
+}
+
+void policy_release_until(struct policy *policy, struct policy_instance *instance,
+                          uint64_t grant)
+{
+    struct held *next;
+
+    (void)policy;
+    for (struct held *held = instance->first_held; held != NULL; held = next) {
+        next = held->next;
+        if (held->array->grant <= grant) {
+            holdings_drop(instance, held);
+        }
+    }
 }

@@ -269,7 +269,7 @@ void holdings_drop(struct policy_instance *instance, struct held *held);
 void holdings_drop_all(struct policy_instance *instance);
 /* The lot's arrays replace those of their labels. */
 void holdings_take(struct policy_instance *instance, struct lot *lot,
-                   const struct request *request);
+                   const struct request *request, uint64_t grant);
 void lot_release(struct lot *lot); /* one use of it */
 
 /* ------------------------------------------------------------------- evict */

@@ -137,6 +137,7 @@ struct policy_array {
     bool zeroed; /* asked to be */
     uint32_t rank;
     const int64_t *shape; /* of one chunk */
+    uint64_t grant;       /* policy_plan::grant of the plan that placed it */
 };
 
 struct policy_block *policy_next_block(const struct policy_instance *instance,
@@ -154,6 +155,9 @@ void policy_set_block_gone(struct policy *policy, policy_block_gone_fn *fn, void
 void policy_release_label(struct policy *policy, struct policy_instance *instance,
                           const char *label);
 void policy_release_all(struct policy *policy, struct policy_instance *instance);
+/* What plans of higher numbers placed stays. */
+void policy_release_until(struct policy *policy, struct policy_instance *instance,
+                          uint64_t grant);
 
 /* ----------------------------------------------------------- work marks */
 
@@ -209,6 +213,7 @@ struct policy_plan_member {
 
 struct policy_plan {
     struct policy_partition partition;
+    uint64_t grant; /* the caller's number for it, before it is committed */
     uint32_t warnings;
     bool cached_pair; /* rule 10.1: nothing was queued, only notices */
     uint64_t asked;   /* total(L), bytes */
