@@ -346,6 +346,7 @@ int cubiemem_take_response(struct cubiemem_instance *instance,
     instance->response = NULL;
     instance->response_status = CUBIEMEM_OK;
     if (response != NULL) { /* with the books held: a grant that replaces it closes again */
+        placements_keep_current(&response->arrays, &instance->held);
         marks_deliver(instance->owner, response->grant);
         atomic_store(&instance->bereft, false);
     }
@@ -401,7 +402,7 @@ int cubiemem_release(struct cubiemem_instance *instance, const char *const *labe
     status = holding_drop(instance, labels, n_labels);
     uint64_t grant = instance->grant; /* one that comes now is not meant */
     if (status == CUBIEMEM_OK && labels == NULL) {
-        holding_forget_untaken(instance);
+        holding_drop_stale(instance);
         atomic_store(&instance->bereft, false);
     }
     pthread_mutex_unlock(&instance->client->books);

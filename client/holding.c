@@ -504,11 +504,17 @@ static void keep_response(struct cubiemem_instance *instance, struct cubiemem_re
     instance->response_status = status;
 }
 
-void holding_forget_untaken(struct cubiemem_instance *instance)
+bool holding_drop_stale(struct cubiemem_instance *instance)
 {
-    if (instance->response != NULL && instance->response->arrays.n > 0) {
-        keep_response(instance, NULL, CUBIEMEM_OK);
+    struct cubiemem_response *untaken = instance->response;
+    if (untaken == NULL || untaken->arrays.n == 0) {
+        return false; /* none, or a mere notice, which stays */
     }
+    if (placements_keep_current(&untaken->arrays, &instance->held) == 0) {
+        keep_response(instance, NULL, CUBIEMEM_OK);
+        return false;
+    }
+    return true;
 }
 
 /* Books held, but for while it waits. What is rejected takes away what the grant left
@@ -539,8 +545,8 @@ static int apply_and_keep(struct grant *grant, struct cubiemem_response **respon
     if (!is_answer) {
         keep_response(instance, response, status);
     } else if (status == CUBIEMEM_OK) {
-        holding_forget_untaken(instance);
-        atomic_store(&instance->bereft, false);
+        /* What another's allocate placed and nobody was told of still waits to be taken. */
+        atomic_store(&instance->bereft, holding_drop_stale(instance));
         *response_p = response;
     }
     return status;
@@ -604,7 +610,6 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
     if (instance != NULL && closed != NULL && await_work(instance)) {
         /* It may be refused in the end, and the arrays are gone all the same. */
         atomic_store(&instance->bereft, true);
-        holding_forget_untaken(instance);
         for (size_t i = 0; i < yield->n_block_ids; i++) {
             struct block_view *block = find_block(instance->blocks, yield->block_ids[i], &hint);
             if (block == NULL) { /* as in drop_replaced() */
@@ -618,6 +623,7 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
                 closed[n_closed++] = yield->block_ids[i];
             }
         }
+        holding_drop_stale(instance);
         segment_list_release(&loose, &client->context);
     }
     if (instance != NULL) {

@@ -82,6 +82,19 @@ bool placements_describe(const struct placements *from, struct placements *copy_
     return true;
 }
 
+size_t placements_keep_current(struct placements *told, const struct placements *held)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < told->n; i++) {
+        const struct placement *now = placements_find(held, told->items[i].label);
+        if (now != NULL && now->array.grant == told->items[i].array.grant) {
+            told->items[n++] = told->items[i];
+        }
+    }
+    told->n = n;
+    return n;
+}
+
 bool placements_merge(struct placements *held, struct placements *fresh,
                       struct placements *replaced)
 {

@@ -37,6 +37,9 @@ struct placement *placements_find(const struct placements *list, const char *lab
 /* The descriptions alone. False when host memory is short. */
 bool placements_describe(const struct placements *from, struct placements *copy_p);
 
+/* Of what was described, only what is held as it was then. Returns how many are left. */
+size_t placements_keep_current(struct placements *told, const struct placements *held);
+
 /*
  * Make `fresh` part of `held`: it replaces what has the same label. Takes
  * fresh's items over; `replaced` gets the old ones. False when host memory is

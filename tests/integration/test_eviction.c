@@ -457,11 +457,40 @@ static void what_is_begun_is_not_replaced(void)
     close_daemon();
 }
 
+/* What another member's allocate gave is told by take_response, whatever comes between. */
+static void what_was_not_told_keeps_the_owner_closed(void)
+{
+    struct player a, b;
+
+    open_daemon();
+    player_start(&a, &harness, "a");
+    player_start(&b, &harness, "b");
+    in_group(&a, PLAYER_REGISTER, 0);
+    in_group(&b, PLAYER_REGISTER, 0);
+    expect(in_group(&a, PLAYER_TAKE, 8 * MIB).status == CUBIEMEM_OK, "a");
+    in_group(&a, PLAYER_QUEUE, 16 * MIB);
+    expect(in_group(&b, PLAYER_TAKE, 4 * MIB).status == CUBIEMEM_OK, "b");
+    while (player_begin(&a) == CUBIEMEM_OK) { /* until the grant is applied */
+        player_end(&a);
+    }
+    expect(in_group(&a, PLAYER_ALLOCATE, 0).status == CUBIEMEM_OK, "nothing is queued");
+    expect(player_begin(&a) == CUBIEMEM_EVICTED, "a works in what was replaced");
+    expect(in_group(&a, PLAYER_RESPONSE, 0).status == CUBIEMEM_OK, "the response is lost");
+    expect(player_begin(&a) == CUBIEMEM_OK, "a was told and may not begin");
+    in_group(&a, PLAYER_WRITE, 7);
+    expect(in_group(&a, PLAYER_CHECK, 7).value == 0, "a finds foreign words");
+    player_end(&a);
+    player_close(&a);
+    player_close(&b);
+    close_daemon();
+}
+
 static const struct {
     const char *name;
     void (*tell)(void);
 } stories[] = {
     {"what is begun is not replaced", what_is_begun_is_not_replaced},
+    {"what was not told keeps the owner closed", what_was_not_told_keeps_the_owner_closed},
     {"one idle holder must go", one_idle_holder_must_go},
     {"the oldest goes first", the_oldest_goes_first},
     {"what was granted and not used is never taken", what_was_not_used_is_never_taken},
