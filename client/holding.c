@@ -493,22 +493,42 @@ static bool await_work(struct cubiemem_instance *instance)
     return ended;
 }
 
-/* Whatever was granted before and not taken describes what may be there no more. In
- * one step with the grant: who took it in between would be let into it. A mere notice
- * has no arrays, and stays unless there is a newer one. Books held. */
-static void keep_response(struct cubiemem_instance *instance, struct cubiemem_response *response,
-                          int status)
+/* The response and what it describes change in one step: who took one in between would
+ * be let into memory that is there no more. Of earlier ones that nobody took it says, too,
+ * where their arrays are. Books held. */
+static int keep_response(struct cubiemem_instance *instance, struct cubiemem_response *response,
+                         int status)
 {
-    cubiemem_response_free(instance->response);
-    instance->response = response;
+    struct cubiemem_response *before = instance->response;
+    if (status == CUBIEMEM_OK && before != NULL &&
+        !placements_add_described(&response->arrays, &before->arrays)) {
+        /* Then its place is not known, and it has to be asked for anew. */
+        status = failure_set(CUBIEMEM_HOST_MEMORY, "no memory to keep a response");
+        cubiemem_response_free(response);
+        response = NULL;
+        atomic_store(&instance->bereft, true);
+    }
+    if (response != NULL) {
+        cubiemem_response_free(before);
+        instance->response = response;
+    }
     instance->response_status = status;
+    return status;
 }
 
-void holding_forget_untaken(struct cubiemem_instance *instance)
+bool holding_has_untaken(struct cubiemem_instance *instance)
 {
-    if (instance->response != NULL && instance->response->arrays.n > 0) {
-        keep_response(instance, NULL, CUBIEMEM_OK);
+    struct cubiemem_response *response = instance->response;
+    if (response == NULL || response->arrays.n == 0) {
+        return false; /* a mere notice of others' grant stays */
     }
+    placements_keep_held(&response->arrays, &instance->held);
+    if (response->arrays.n == 0) {
+        instance->response = NULL;
+        cubiemem_response_free(response);
+        return false;
+    }
+    return true;
 }
 
 /* Books held, but for while it waits. What is rejected takes away what the grant left
@@ -537,10 +557,10 @@ static int apply_and_keep(struct grant *grant, struct cubiemem_response **respon
     }
     segment_list_release(&grant->loose, &grant->client->context);
     if (!is_answer) {
-        keep_response(instance, response, status);
-    } else if (status == CUBIEMEM_OK) {
-        holding_forget_untaken(instance);
-        atomic_store(&instance->bereft, false);
+        return keep_response(instance, response, status);
+    }
+    if (status == CUBIEMEM_OK) {
+        atomic_store(&instance->bereft, instance->bereft && holding_has_untaken(instance));
         *response_p = response;
     }
     return status;
@@ -604,7 +624,6 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
     if (instance != NULL && closed != NULL && await_work(instance)) {
         /* It may be refused in the end, and the arrays are gone all the same. */
         atomic_store(&instance->bereft, true);
-        holding_forget_untaken(instance);
         for (size_t i = 0; i < yield->n_block_ids; i++) {
             struct block_view *block = find_block(instance->blocks, yield->block_ids[i], &hint);
             if (block == NULL) { /* as in drop_replaced() */

@@ -36,9 +36,9 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
  */
 int holding_drop(struct cubiemem_instance *instance, const char *const *labels, size_t n_labels);
 
-/* A response that waits to be taken and has arrays describes what is there no more. Books
- * held. */
-void holding_forget_untaken(struct cubiemem_instance *instance);
+/* Does a response wait to be taken whose arrays are held, or some of them? What is not
+ * held any more is left out of it. Books held. */
+bool holding_has_untaken(struct cubiemem_instance *instance);
 
 /* Without unmapping: the context is dead, or its work never ended. Books held. */
 void holding_forget(struct cubiemem_instance *instance);

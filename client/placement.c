@@ -82,6 +82,42 @@ bool placements_describe(const struct placements *from, struct placements *copy_
     return true;
 }
 
+bool placements_add_described(struct placements *described, const struct placements *more)
+{
+    struct placements both, sum;
+    if (!placements_init(&both, described->n + more->n)) {
+        return false;
+    }
+    size_t i = 0, j = 0;
+    both.n = 0;
+    while (i < described->n || j < more->n) {
+        int order = i == described->n ? 1
+                    : j == more->n    ? -1
+                                      : compare(&described->items[i], &more->items[j]);
+        j += order == 0;
+        both.items[both.n++] = order <= 0 ? described->items[i++] : more->items[j++];
+    }
+    bool done = placements_describe(&both, &sum);
+    free(both.items);
+    if (done) {
+        placements_finish(described, NULL);
+        *described = sum;
+    }
+    return done;
+}
+
+void placements_keep_held(struct placements *described, const struct placements *held)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < described->n; i++) {
+        const struct placement *now = placements_find(held, described->items[i].label);
+        if (now != NULL && now->array.grant == described->items[i].array.grant) {
+            described->items[kept++] = described->items[i];
+        }
+    }
+    described->n = kept;
+}
+
 bool placements_merge(struct placements *held, struct placements *fresh,
                       struct placements *replaced)
 {
