@@ -341,14 +341,15 @@ int cubiemem_take_response(struct cubiemem_instance *instance,
         return status;
     }
     pthread_mutex_lock(&instance->client->books);
+    (void)holding_has_untaken(instance);
     struct cubiemem_response *response = instance->response;
     int failed = instance->response_status;
     instance->response = NULL;
-    instance->response_status = CUBIEMEM_OK;
-    if (response != NULL) { /* with the books held: a grant that replaces it closes again */
-        placements_keep_current(&response->arrays, &instance->held);
+    if (response == NULL) { /* what could be applied is told of before */
+        instance->response_status = CUBIEMEM_OK;
+    } else { /* with the books held: a grant that replaces it closes again */
         marks_deliver(instance->owner, response->grant);
-        atomic_store(&instance->bereft, false);
+        atomic_store(&instance->bereft, failed != CUBIEMEM_OK);
     }
     pthread_mutex_unlock(&instance->client->books);
     if (response == NULL) {
@@ -402,7 +403,6 @@ int cubiemem_release(struct cubiemem_instance *instance, const char *const *labe
     status = holding_drop(instance, labels, n_labels);
     uint64_t grant = instance->grant; /* one that comes now is not meant */
     if (status == CUBIEMEM_OK && labels == NULL) {
-        holding_drop_stale(instance);
         atomic_store(&instance->bereft, false);
     }
     pthread_mutex_unlock(&instance->client->books);

@@ -102,13 +102,6 @@ struct eviction {
     size_t n;
 };
 
-/* What was granted and not taken yet was not used either, whatever the owner's
- * other instances have worked with. A mere notice of others' grant has no arrays. */
-static bool has_untaken_arrays(const struct cubiemem_instance *instance)
-{
-    return instance->response != NULL && instance->response->arrays.n > 0;
-}
-
 /* The instances that are asked for, all of one owner and with hooks. Books
  * held. False: it cannot be done. */
 static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate *invalidate)
@@ -123,7 +116,9 @@ static bool eviction_begin(struct eviction *eviction, const Cubiemem__Invalidate
         if (instance == NULL) {
             continue; /* unregistered meanwhile: its memory is on its way */
         }
-        if (instance->invalidate == NULL || has_untaken_arrays(instance) ||
+        /* What was granted and not taken yet was not used either, whatever the owner's other
+         * instances have worked with. */
+        if (instance->invalidate == NULL || holding_has_untaken(instance) ||
             (eviction->owner != NULL && eviction->owner != instance->owner)) {
             return false;
         }

@@ -493,25 +493,39 @@ static bool await_work(struct cubiemem_instance *instance)
     return ended;
 }
 
-/* Whatever was granted before and not taken describes what may be there no more. In
- * one step with the grant: who took it in between would be let into it. A mere notice
- * has no arrays, and stays unless there is a newer one. Books held. */
-static void keep_response(struct cubiemem_instance *instance, struct cubiemem_response *response,
-                          int status)
+/* The response and what it describes change in one step: who took one in between would
+ * be let into memory that is there no more. Of earlier ones that nobody took it says, too,
+ * where their arrays are. Books held. */
+static int keep_response(struct cubiemem_instance *instance, struct cubiemem_response *response,
+                         int status)
 {
-    cubiemem_response_free(instance->response);
-    instance->response = response;
+    struct cubiemem_response *before = instance->response;
+    if (status == CUBIEMEM_OK && before != NULL &&
+        !placements_add_described(&response->arrays, &before->arrays)) {
+        /* Then its place is not known, and it has to be asked for anew. */
+        status = failure_set(CUBIEMEM_HOST_MEMORY, "no memory to keep a response");
+        cubiemem_response_free(response);
+        response = NULL;
+        atomic_store(&instance->bereft, true);
+    }
+    if (response != NULL) {
+        cubiemem_response_free(before);
+        instance->response = response;
+    }
     instance->response_status = status;
+    return status;
 }
 
-bool holding_drop_stale(struct cubiemem_instance *instance)
+bool holding_has_untaken(struct cubiemem_instance *instance)
 {
-    struct cubiemem_response *untaken = instance->response;
-    if (untaken == NULL || untaken->arrays.n == 0) {
-        return false; /* none, or a mere notice, which stays */
+    struct cubiemem_response *response = instance->response;
+    if (response == NULL || response->arrays.n == 0) {
+        return false; /* a mere notice of others' grant stays */
     }
-    if (placements_keep_current(&untaken->arrays, &instance->held) == 0) {
-        keep_response(instance, NULL, CUBIEMEM_OK);
+    placements_keep_held(&response->arrays, &instance->held);
+    if (response->arrays.n == 0) {
+        instance->response = NULL;
+        cubiemem_response_free(response);
         return false;
     }
     return true;
@@ -543,10 +557,10 @@ static int apply_and_keep(struct grant *grant, struct cubiemem_response **respon
     }
     segment_list_release(&grant->loose, &grant->client->context);
     if (!is_answer) {
-        keep_response(instance, response, status);
-    } else if (status == CUBIEMEM_OK) {
-        /* What another's allocate placed and nobody was told of still waits to be taken. */
-        atomic_store(&instance->bereft, holding_drop_stale(instance));
+        return keep_response(instance, response, status);
+    }
+    if (status == CUBIEMEM_OK) {
+        atomic_store(&instance->bereft, instance->bereft && holding_has_untaken(instance));
         *response_p = response;
     }
     return status;
@@ -623,7 +637,6 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
                 closed[n_closed++] = yield->block_ids[i];
             }
         }
-        holding_drop_stale(instance);
         segment_list_release(&loose, &client->context);
     }
     if (instance != NULL) {

@@ -36,9 +36,9 @@ void holding_yield(struct cubiemem_client *client, const Cubiemem__Yield *yield)
  */
 int holding_drop(struct cubiemem_instance *instance, const char *const *labels, size_t n_labels);
 
-/* From the response that waits to be taken goes what is held as described no more, and the
- * response with its last array. Is one with arrays left? Books held. */
-bool holding_drop_stale(struct cubiemem_instance *instance);
+/* Does a response wait to be taken whose arrays are held, or some of them? What is not
+ * held any more is left out of it. Books held. */
+bool holding_has_untaken(struct cubiemem_instance *instance);
 
 /* Without unmapping: the context is dead, or its work never ended. Books held. */
 void holding_forget(struct cubiemem_instance *instance);

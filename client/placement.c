@@ -82,17 +82,40 @@ bool placements_describe(const struct placements *from, struct placements *copy_
     return true;
 }
 
-size_t placements_keep_current(struct placements *told, const struct placements *held)
+bool placements_add_described(struct placements *described, const struct placements *more)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < told->n; i++) {
-        const struct placement *now = placements_find(held, told->items[i].label);
-        if (now != NULL && now->array.grant == told->items[i].array.grant) {
-            told->items[n++] = told->items[i];
+    struct placements both, sum;
+    if (!placements_init(&both, described->n + more->n)) {
+        return false;
+    }
+    size_t i = 0, j = 0;
+    both.n = 0;
+    while (i < described->n || j < more->n) {
+        int order = i == described->n ? 1
+                    : j == more->n    ? -1
+                                      : compare(&described->items[i], &more->items[j]);
+        j += order == 0;
+        both.items[both.n++] = order <= 0 ? described->items[i++] : more->items[j++];
+    }
+    bool done = placements_describe(&both, &sum);
+    free(both.items);
+    if (done) {
+        placements_finish(described, NULL);
+        *described = sum;
+    }
+    return done;
+}
+
+void placements_keep_held(struct placements *described, const struct placements *held)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < described->n; i++) {
+        const struct placement *now = placements_find(held, described->items[i].label);
+        if (now != NULL && now->array.grant == described->items[i].array.grant) {
+            described->items[kept++] = described->items[i];
         }
     }
-    told->n = n;
-    return n;
+    described->n = kept;
 }
 
 bool placements_merge(struct placements *held, struct placements *fresh,

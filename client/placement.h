@@ -36,9 +36,11 @@ bool placements_have_twins(const struct placements *list);
 struct placement *placements_find(const struct placements *list, const char *label);
 /* The descriptions alone. False when host memory is short. */
 bool placements_describe(const struct placements *from, struct placements *copy_p);
-
-/* Of what was described, only what is held as it was then. Returns how many are left. */
-size_t placements_keep_current(struct placements *told, const struct placements *held);
+/* Add the descriptions of `more` whose labels `described` has not. False as above, with
+ * nothing changed. */
+bool placements_add_described(struct placements *described, const struct placements *more);
+/* Leave out the descriptions that are not, of the same grant, in `held`. */
+void placements_keep_held(struct placements *described, const struct placements *held);
 
 /*
  * Make `fresh` part of `held`: it replaces what has the same label. Takes

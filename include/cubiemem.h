@@ -689,7 +689,9 @@ CUBIEMEM_API CUBIEMEM_CHECK int cubiemem_cancel(struct cubiemem_instance *instan
  * @instance:   instance
  * @response_p: (out) the newest response that was not taken yet
  *
- * Until it is taken, the grant counts as not used, and the owner is not evicted.
+ * If several were not taken, it has the arrays of all of them, each where it lies now;
+ * the partition is the newest one's. Until it is taken, the grant counts as not used, and
+ * the owner is not evicted.
  *
  * Ownership: the caller's, until cubiemem_response_free().
  * Threads:   safe from any thread; waits for nobody.

@@ -53,15 +53,21 @@ static struct member join(const char *name, bool manual)
     return member;
 }
 
-static void queue_in(struct cubiemem_instance *instance, uint64_t size, int memory)
+static void queue_label(struct cubiemem_instance *instance, const char *label, uint64_t size,
+                        int memory)
 {
     const int64_t shape = (int64_t)size;
     const struct cubiemem_array_request request = {
-        .size = sizeof(request), .label = "x", .shape = &shape, .rank = 1,
+        .size = sizeof(request), .label = label, .shape = &shape, .rank = 1,
         .dtype = CUBIEMEM_UINT8, .memory = memory, .chunk_axis_index = CUBIEMEM_AXIS_NONE,
         .unchunkable = 1, .total_runs = 1};
 
     must(cubiemem_queue(instance, &request, 1), "queue");
+}
+
+static void queue_in(struct cubiemem_instance *instance, uint64_t size, int memory)
+{
+    queue_label(instance, "x", size, memory);
 }
 
 static uint64_t *pointer_of(struct cubiemem_response *response)
@@ -229,6 +235,44 @@ static void a_yield_takes_what_nobody_took(void)
     leave(&a, &b);
 }
 
+/* Where an array lies is told with the next response, if nobody took the first; not of one
+ * that was released since. */
+static void what_nobody_took_is_told_again(void)
+{
+    struct member a = join("a", false), b = join("b", true);
+    const char *const released = "z";
+    struct cubiemem_response *response;
+    struct cubiemem_array array = {.size = sizeof(array)};
+    const char *const labels[] = {"x", "z", "y"};
+
+    use(b.instance, take(b.instance, 4 * MIB));
+    for (size_t i = 0; i < 3; i++) {
+        queue_label(b.instance, labels[i], 2 * MIB, CUBIEMEM_DEVICE);
+        take(a.instance, 2 * MIB);
+        dispatch(&b);
+    }
+    must(cubiemem_release(b.instance, &released, 1), "release");
+    expect(cubiemem_begin_work(b.instance) == CUBIEMEM_EVICTED, "it begins in what was replaced");
+    must(cubiemem_take_response(b.instance, &response), "take_response");
+    expect(cubiemem_response_array(response, "z", &array) == CUBIEMEM_NOT_FOUND,
+           "what was released is told");
+    must(cubiemem_response_array(response, "y", &array), "y");
+    use(b.instance, array.pointer);
+    use(b.instance, pointer_of(response)); /* x */
+
+    /* One's own allocate takes nothing of that away. */
+    queue_in(b.instance, 4 * MIB, CUBIEMEM_DEVICE);
+    take(a.instance, 2 * MIB);
+    dispatch(&b);
+    queue_label(b.instance, "y", 4 * MIB, CUBIEMEM_DEVICE);
+    must(cubiemem_allocate(b.instance, NULL, &response), "allocate");
+    cubiemem_response_free(response);
+    expect(cubiemem_begin_work(b.instance) == CUBIEMEM_EVICTED, "it begins in what was replaced");
+    must(cubiemem_take_response(b.instance, &response), "take_response");
+    use(b.instance, pointer_of(response));
+    leave(&a, &b);
+}
+
 struct giving {
     struct cubiemem_instance *own, *other;
     atomic_bool over;
@@ -390,6 +434,7 @@ static const struct {
     {"a release crosses a grant", a_release_crosses_a_grant},
     {"a release crosses a yield", a_release_crosses_a_yield},
     {"a yield takes what nobody took", a_yield_takes_what_nobody_took},
+    {"what nobody took is told again", what_nobody_took_is_told_again},
     {"what is taken is there", what_is_taken_is_there},
     {"pinned arrays that are worked in stay", pinned_arrays_that_are_worked_in_stay},
     {"each instance takes its own", each_instance_takes_its_own},
